@@ -33,14 +33,17 @@ func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 // and no response says that it is taken. StuckOrders sends test requests, and calls probed with each
 // order's last driver and outcome. These calls may be concurrent.
 //
+// In the user's service, the test requests may extend the lock while they wait for it. Therefore, an
+// order counts as stuck only if another request, a lease later, gets no final outcome either.
+//
 // An order whose test requests get no response counts as stuck. If no order gets a response,
 // StuckOrders returns an error instead.
 //
 // If reserved returns true for an order, the outcome "taken" counts only after two TTLs, because
 // the reservation may expire. reserved may be nil.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
-	rounds := (count + probesAtOnce - 1) / probesAtOnce                       // only so many orders are probed at once
-	longest := 2*lease + time.Duration(1+len(f.Instances))*(lease+probeWaits) // the last requests for an order may begin after two TTLs
+	rounds := (count + probesAtOnce - 1) / probesAtOnce                                            // only so many orders are probed at once
+	longest := 2*lease + undisturbed(lease) + time.Duration(1+len(f.Instances))*(lease+probeWaits) // the last requests for an order may begin after all pauses
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(rounds)*longest)
 	defer cancel()
 	var (
@@ -73,15 +76,19 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
+// undisturbed returns how long to send no requests for an order, so that a lock with this lease ends
+// if only waiting drivers extend it.
+func undisturbed(lease time.Duration) time.Duration { return lease * 11 / 10 }
+
 // askUntilTold sends requests for an order from new test drivers, until one gets a final outcome.
-// After two TTLs, it gives up and returns "busy". If no instance responds, it returns errSilent.
-// Consecutive driver IDs differ by step.
+// After two TTLs, it gives up and returns "busy". It first asks the user's service once more, after a
+// pause. If no instance responds, it returns errSilent. Consecutive driver IDs differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
 	asked := catalog.Filter(f.Instances, func(in *Instance) bool { return !in.killed })
-	unanswered := 0
+	unanswered, paused := 0, f.Ours || f.Known()
 	for n := 0; ; n++ {
 		outcome, err := f.probe(ctx, lease+probeWaits, asked[n%len(asked)], id, driver)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() == nil {
@@ -99,13 +106,17 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 		case outcome == grab.Busy, outcome == grab.Taken:
 			heard = time.Now()
 		}
-		if err != nil && time.Since(heard) > probeGivesUp {
+		pause := every
+		switch {
+		case err != nil && time.Since(heard) > probeGivesUp:
 			return driver, "", f.probeError(id, driver, err)
-		}
-		if err == nil && over {
+		case err == nil && over && paused:
 			return driver, grab.Busy, nil
+		case err == nil && over:
+			paused, pause = true, undisturbed(lease)
+			heard = time.Now().Add(pause)
 		}
-		if !wait.For(ctx, every) {
+		if !wait.For(ctx, pause) {
 			return driver, "", context.Cause(ctx)
 		}
 		driver += step

@@ -77,6 +77,7 @@ func TestStuckOrders(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				f := newFleet("")
+				f.Ours = true
 				f.client.Transport = byHandler(func(r *http.Request) int {
 					if r.URL.Path == "/orders/8/grab" { // another order, which is free
 						return http.StatusOK
@@ -105,6 +106,37 @@ func TestStuckOrders(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestWaitingProbes checks that an order is not stuck if only the test requests extend its lock. In the
+// user's service, each attempt of a waiting driver may extend the lock.
+func TestWaitingProbes(t *testing.T) {
+	const lease = 3 * time.Second
+	for _, waits := range []time.Duration{0, lease / 2, 3 * lease} {
+		for _, extends := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet("")
+				began := time.Now()
+				ends := began.Add(lease)
+				f.client.Transport = byHandler(func(*http.Request) int {
+					if extends && !time.Now().Before(ends) {
+						return http.StatusConflict
+					}
+					time.Sleep(waits)
+					ends = time.Now().Add(lease)
+					return http.StatusLocked
+				})
+				f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
+				stuck, err := f.StuckOrders(t.Context(), 7, 1, lease, nil, func(int64, int64, grab.Outcome) {})
+				if err != nil || (len(stuck) > 0) == extends {
+					t.Errorf("drivers wait %v, their attempts extend the lock: %v: stuck are %v, %v", waits, extends, stuck, err)
+				}
+				if took := time.Since(began); took > 4*lease+2*waits {
+					t.Errorf("it took %v, want at most four leases and two requests", took)
+				}
+			})
+		}
 	}
 }
 
@@ -174,6 +206,7 @@ func TestProbesByDefinition(t *testing.T) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet("")
+			f.Ours = true
 			n := -1
 			f.client.Transport = byHandler(func(*http.Request) int {
 				n++
