@@ -72,3 +72,29 @@ func TestOpenUntilIsCertain(t *testing.T) {
 		}
 	}
 }
+
+// A lockedLedger is a ledger that cannot be read, because a stopped driver has locked its table.
+type lockedLedger struct{}
+
+func (lockedLedger) Create(context.Context, int, int) (int64, error) { panic("not used") }
+
+func (lockedLedger) Ledger(ctx context.Context, _ int64, _ int) ([]order.Grab, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestLockedLedger checks that a ledger read gives up if the affected driver has locked the table, for
+// example with LOCK TABLES. Otherwise, the fault would never end, and so the driver would stay stopped.
+func TestLockedLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := &injection{traits: traits{liveLedger: true}, cell: &Cell{}, responses: newResponses(), w: &worker{fleet: &fleet.Fleet{Ours: true}, orders: lockedLedger{}, ledger: true}}
+		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		claimed := newStrike(in, c).claimed(ctx)
+		if took := time.Since(began); took > readTimeout || claimed(c.affected) || !c.openUntil.IsZero() {
+			t.Errorf("the read took %v, want at most %v; written %v, not written until %v", took, readTimeout, claimed(c.affected), c.openUntil)
+		}
+	})
+}

@@ -35,6 +35,10 @@ const (
 	arrivalTimeout = 5 * time.Second // how long drivers may take to reach the step of the fault, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
 	freshDrivers   = 10 // how many more drivers may try to win an order without a fault, if all others have failed
+
+	// readTimeout limits how long a ledger read may take during the fault. A stopped driver may have
+	// locked the table.
+	readTimeout = time.Second
 )
 
 type step = func(*strike, context.Context) error
@@ -336,7 +340,9 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	var rows []order.Grab
 	var err error
 	if s.in.w.ledger && s.in.traits.liveLedger {
-		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
+		within, cancel := context.WithTimeout(ctx, readTimeout)
+		rows, err = s.in.w.orders.Ledger(within, s.contests[0].order, len(s.contests))
+		cancel()
 	}
 	s.in.shown = catalog.Distinct(append(s.in.shown, check.Pairs(rows)...))
 	has := func(r load.Request) bool {
