@@ -407,7 +407,11 @@ func TestStatementText(t *testing.T) {
 		"DO $$ BEGIN DELETE FROM a; END $$; COMMIT":                         "DO BLOCK + COMMIT",
 		"SELECT $a$;$a$, $1 FROM b":                                         "SELECT b", "SELECT pg_advisory_xact_lock($1)": "SELECT PG_ADVISORY_XACT_LOCK", "DO RELEASE_LOCK('a')": "DO",
 		"BEGIN; UPDATE orders SET s = ';\\';' WHERE n = \"a;b\"; insert into wins values (1);COMMIT;": "BEGIN + UPDATE orders + INSERT wins + COMMIT",
-		"SELECT 1; -- ; DELETE FROM a\nDELETE FROM `a;b`":                                             "SELECT + DELETE a;b",
+		"SELECT data #>> '{status}' FROM orders WHERE id = $1 FOR UPDATE":                             "SELECT orders FOR UPDATE", "# a comment\nUPDATE a": "UPDATE a",
+		"DO LANGUAGE plpgsql $$ BEGIN DELETE FROM a; END $$": "DO BLOCK", "DO $x$ BEGIN END $x$ LANGUAGE plpgsql": "DO BLOCK",
+		"MERGE INTO wins w USING (VALUES (7)) s(id) ON w.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id)": "MERGE wins", "COPY public.\"wins\" (order_id) FROM STDIN": "COPY wins",
+		"SELECT grab($1, $2)": "SELECT GRAB()", "SELECT clock_timestamp()": "SELECT CLOCK_TIMESTAMP", "rollback to savepoint a": "ROLLBACK TO", "ROLLBACK PREPARED 'a'": "ROLLBACK",
+		"SELECT 1; -- ; DELETE FROM a\nDELETE FROM `a;b`": "SELECT + DELETE a;b",
 	} {
 		if got := statementText([]byte(sql)); got != want {
 			t.Errorf("%s: %q, want %q", sql, got, want)

@@ -105,7 +105,7 @@ func TestPostgres(t *testing.T) {
 
 	want := []string{
 		"INSERT wired + SELECT + SET TIME ZONE 'UTC'", "BEGIN", "PREPARE SELECT wired FOR UPDATE", "SELECT wired FOR UPDATE", "SELECT wired FOR UPDATE", "SELECT wired FOR UPDATE",
-		"COMMIT", "PREPARE INSERT wired", "INSERT wired", "SYNC", "PREPARE UPDATE wired", "UPDATE wired + UPDATE wired + UPDATE wired", "PREPARE SELECT wired", "COPY \"wired\"",
+		"COMMIT", "PREPARE INSERT wired", "INSERT wired", "SYNC", "PREPARE UPDATE wired", "UPDATE wired + UPDATE wired + UPDATE wired", "PREPARE SELECT wired", "COPY wired",
 		"INSERT wired", "INSERT wired", "INSERT wired", "INSERT wired", "INSERT wired", "INSERT wired", "SYNC", "DELETE wired",
 	}
 	seen := rec.seen()

@@ -111,18 +111,22 @@ func statementName(words []string) string {
 	switch verb {
 	case "SELECT":
 		if table = after(rest, "FROM"); (table == "" || strings.EqualFold(table, "DUAL")) && len(rest) > 1 && rest[1] == "(" {
-			return verb + " " + strings.ToUpper(rest[0]) // a function call such as SELECT GET_LOCK(…)
+			function := strings.ToUpper(rest[0]) // as in SELECT GET_LOCK(…)
+			if !builtIn.MatchString(function) {
+				function += Stored
+			}
+			return verb + " " + function
 		}
 		if table != "" && locksRows(rest) {
 			table += ForUpdate
 		}
 	case "DELETE":
 		table = after(rest, "FROM")
-	case "INSERT", "REPLACE":
+	case "INSERT", "REPLACE", "MERGE":
 		if table = after(rest, "INTO"); table == "" {
 			table = after(rest, "")
 		}
-	case "UPDATE":
+	case "UPDATE", "COPY":
 		table = after(rest, "")
 	case "SET":
 		rest = rest[:min(3, len(rest))]
@@ -136,8 +140,11 @@ func statementName(words []string) string {
 		}
 		return verb
 	case "BEGIN", "COMMIT", "ROLLBACK", "DO":
-		if verb == "DO" && len(rest) > 0 && rest[0][0] == '$' {
+		if verb == "DO" && slices.ContainsFunc(rest, func(w string) bool { return w[0] == '$' }) { // LANGUAGE may come before the block
 			return DoBlock
+		}
+		if verb == "ROLLBACK" && slices.ContainsFunc(rest, func(w string) bool { return strings.EqualFold(w, "TO") }) {
+			return "ROLLBACK TO" // the transaction goes on from its savepoint
 		}
 		return verb
 	default:
@@ -147,6 +154,18 @@ func statementName(words []string) string {
 		return verb
 	}
 	return verb + " " + table
+}
+
+// Stored ends the name of a SELECT that calls a stored function, which may write.
+const Stored = "()"
+
+// builtIn matches the functions of the servers that services call on their own, as in SELECT NOW().
+var builtIn = regexp.MustCompile(`^(PG_.*|(CURRENT|STATEMENT|TRANSACTION|CLOCK|TXID|UNIX)_.*|.*_LOCKS?|(CURR|LAST|NEXT)VAL|(GEN_RANDOM_)?UUID|CONNECTION_ID|DATABASE|FOUND_ROWS|LAST_INSERT_ID|NOW|RAND(OM)?|ROW_COUNT|SCHEMA|SET_CONFIG|SLEEP|SYSDATE|USER|VERSION)$`)
+
+// Table returns the first table of a query, or "" if it names none.
+func Table(query string) string {
+	_, table, _ := strings.Cut(statementText([]byte(query)), " ")
+	return table
 }
 
 // ForUpdate ends the name of a SELECT that locks rows.
@@ -175,7 +194,7 @@ func mainStatement(words []string) []string {
 			depth++
 		case w == ")":
 			depth--
-		case depth == 0 && slices.Contains([]string{"SELECT", "UPDATE", "DELETE", "INSERT", "REPLACE"}, verb):
+		case depth == 0 && slices.Contains([]string{"SELECT", "UPDATE", "DELETE", "INSERT", "REPLACE", "MERGE"}, verb):
 			return words[i:]
 		}
 	}
@@ -229,8 +248,8 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 			}
 			sql = sql[2+end+2:]
 			continue
-		case sql[0] == '#' || bytes.HasPrefix(sql, []byte("-- ")) || bytes.HasPrefix(sql, []byte("--\n")):
-			_, sql, _ = bytes.Cut(sql, []byte("\n"))
+		case sql[0] == '#' && !bytes.HasPrefix(sql, []byte("#>")) || bytes.HasPrefix(sql, []byte("-- ")) || bytes.HasPrefix(sql, []byte("--\n")):
+			_, sql, _ = bytes.Cut(sql, []byte("\n")) // but #> reads a JSON field in PostgreSQL
 			continue
 		case sql[0] == '\'':
 			n = quotedLen(sql)
