@@ -188,7 +188,7 @@ func (in *injection) measure(ctx context.Context, orders int, strike func(contex
 
 func (in *injection) prepareFault(ctx context.Context) (err error) {
 	in.prepared, err = in.fault.Prepare(ctx, fault.Target{
-		Stack: in.w.stack, Strategy: in.strategy, Affected: in.struck, Contender: in.other, Keys: in.keys, Wire: !in.traits.tellsDrivers, Ledger: in.trail.ledger,
+		Stack: in.w.stack, Strategy: in.strategy, Affected: in.struck, Contender: in.other, Keys: in.keys, Wire: !in.traits.tellsDrivers, Ledger: in.trail.lockedTable(in.w.cfg.Target.Database.Query),
 	})
 	return err
 }

@@ -230,6 +230,12 @@ func TestTrailOf(t *testing.T) {
 			calls("mysql SELECT orders", "mysql COMMIT", "mysql INSERT claims", "mysql SELECT claims", "mysql INSERT wins", "mysql COMMIT"),
 			"work read claim claim claim claim", "before mysql INSERT claims 1", "", "after mysql SELECT orders 1", "wins", 0,
 		},
+		{calls("postgres SELECT GRAB()"), "work", "before postgres SELECT GRAB() 1", "", "after postgres SELECT GRAB() 1", "GRAB()", 0},
+		{
+			calls("postgres SELECT SETTINGS()", "postgres SELECT orders", "postgres BEGIN", "postgres UPDATE orders", "postgres COMMIT"),
+			"acquire work read claim claim", "before postgres UPDATE orders 1", "", "after postgres SELECT orders 1", "orders", lock.SQLLocks,
+		},
+		{calls("postgres SELECT orders", "postgres MERGE wins"), "work claim", "before postgres MERGE wins 1", "", "after postgres SELECT orders 1", "wins", 0},
 		{calls("mysql SELECT orders", "mysql CALL grab"), "work claim", "before mysql CALL grab 1", "", "after mysql SELECT orders 1", "grab", 0},
 		{calls("redis SETNX won:*"), "work", "", "", "after redis SETNX won:* 1", "", lock.Redis},
 	} {
@@ -348,7 +354,7 @@ func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 // TestTrailWithoutWrite checks that a trail without a write to the database is refused, because the
 // service then writes where no proxy sees it.
 func TestTrailWithoutWrite(t *testing.T) {
-	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false} {
+	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false, "postgres SELECT GRAB()": false} {
 		r := recorder{fleet: &fleet.Fleet{}}
 		if err := r.checkReadable(trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}})); (err != nil) != wrong {
 			t.Errorf("%s: %v", phase, err)
@@ -408,6 +414,23 @@ func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
 		points := slices.DeleteFunc(trailOf(calls).points(), func(p fault.Point) bool { return !f.Reaches(p) })
 		if got := names(points); got != want {
 			t.Errorf("%s: %s, want %s", server, got, want)
+		}
+	}
+}
+
+// TestLockedTable checks that slow-db locks a table that exists, even if the write names only a
+// stored function, a procedure or a prepared statement.
+func TestLockedTable(t *testing.T) {
+	for _, tt := range []struct{ query, write, want string }{
+		{"SELECT order_id, driver_id FROM shop.wins WHERE order_id BETWEEN ? AND ?", "EXECUTE insert_win", "wins"},
+		{"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", wire.DoBlock, "wins"},
+		{"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", "SELECT GRAB()", "wins"},
+		{"SELECT id, driver_id FROM v_orders WHERE id BETWEEN ? AND ?", "UPDATE orders", "orders"},
+		{"", "CALL grab", ""},
+	} {
+		calls := []control.Call{{Phase: "postgres SELECT orders", N: 1, Target: tap.DB}, {Phase: tap.Phase("postgres " + tt.write), N: 1, Target: tap.DB}}
+		if got := trailOf(calls).lockedTable(tt.query); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.write, got, tt.want)
 		}
 	}
 }

@@ -111,12 +111,26 @@ func withoutNextJob(calls []control.Call) []control.Call {
 func ledgerOf(calls []control.Call) (table string) {
 	for _, c := range calls {
 		for _, s := range statements(c) {
-			if verb, of, _ := strings.Cut(s, " "); isWrite(s) && (table == "" || verb == "INSERT") {
+			if verb, of, _ := strings.Cut(s, " "); isWrite(s) && (table == "" || strings.HasSuffix(table, wire.Stored) || verb == "INSERT") {
 				table = of
 			}
 		}
 	}
 	return table
+}
+
+// lockedTable returns the table that a fault locks to delay the winner's write. If the write is a
+// call such as EXECUTE or CALL, which names no table, lockedTable returns the table of the ledger query.
+func (t trail) lockedTable(query string) string {
+	if !slices.ContainsFunc(t.calls[fault.Alone], func(c control.Call) bool {
+		return slices.ContainsFunc(statements(c), func(s string) bool {
+			verb, table, _ := strings.Cut(s, " ")
+			return table == t.ledger && slices.Contains([]string{"INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "COPY"}, verb)
+		})
+	}) {
+		return wire.Table(query)
+	}
+	return t.ledger
 }
 
 // claimOf returns the index of the call that writes the winner, or -1 if there is none. If several
@@ -371,11 +385,11 @@ func reads(c control.Call) bool {
 	})
 }
 
-var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CALL", "EXECUTE", "LOAD"}
+var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "COPY", "CALL", "EXECUTE", "LOAD"}
 
 func isWrite(statement string) bool {
 	verb, _, _ := strings.Cut(statement, " ")
-	return statement == wire.DoBlock || slices.Contains(writeVerbs, verb)
+	return statement == wire.DoBlock || strings.HasSuffix(statement, wire.Stored) || slices.Contains(writeVerbs, verb)
 }
 
 // writes reports whether a call writes to the database, judging by its name.
