@@ -26,8 +26,8 @@ var intros = map[string]string{
 	"en": "Record your answers to the twelve workshop exercises on this sheet. The first command below lists all exercises, and the\n" +
 		"second one starts exercise 1. For each exercise, first tick the answer that you expect (☐). Then run the exercise, and\n" +
 		"write what you found after the arrow (→).",
-	"zh": "在这张纸上记录十二个练习的答案。第一条命令开始全部练习，第二条开始练习 1。先勾选你的预测（☐），再运行练习，然后把答案写在箭头（→）后面。",
-	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
+	"zh": "在这张纸上记录十二个练习的答案。第一条命令列出全部练习，第二条开始练习 1。先勾选你的预测（☐），再运行练习，然后把答案写在箭头（→）后面。",
+	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を一覧表示し、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
 }
 
 func lessonIn(lang string) (lesson, error) {
@@ -43,9 +43,9 @@ func lessonIn(lang string) (lesson, error) {
 	return l, err
 }
 
-// names matches the names of strategies, faults, properties and files in exercises. It matches watchdog
-// only before a comma or "is", because elsewhere the word means the goroutine that renews a lease.
-var names = regexp.MustCompile(`(results/[\w/.-]+\.txt|run\.json|latency_sent_ms\.max|-clock-offset|-out\b|\b(?:setnx|redlock|watchdog|mysql|redis|lease|release|one)-[a-z-]+|\bsetnx\b|\bredlock\b|\bamnesia\b)|\b(watchdog)(,| is )`)
+// names matches the names of strategies, faults, properties and files in exercises. It matches names
+// that are also ordinary words, such as watchdog and pause, only before the text that follows a name.
+var names = regexp.MustCompile(`(results/[\w/.-]+\.txt|run\.json|latency_sent_ms\.max|-clock-offset|-out\b|\b(?:setnx|redlock|watchdog|mysql|redis|lease|release|one)-[a-z-]+|\bsetnx\b|\bredlock\b|\bamnesia\b)|\b(watchdog)(,| is )|\b(stuck|slow|pause|crash|cancel)(, | and |、| 之下| の下)`)
 
 // Say returns one of the exercise's texts with its values filled in. It formats names as code, and
 // turns failure modes into links.
@@ -53,7 +53,7 @@ func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
 	text := strings.ReplaceAll(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), f), "\n", " ")
-	return linkModes(names.ReplaceAllString(text, "`$1$2`$3"))
+	return linkModes(names.ReplaceAllString(text, "`$1$2$4`$3$5"))
 }
 
 // OptionsOf returns the letters of the answers that the user can choose from in an exercise.
