@@ -160,3 +160,47 @@ func (w walk) String() string {
 	}
 	return fmt.Sprintf("%s: %.8x", line, sha256.Sum256([]byte(w.course())))
 }
+
+// TestDeathWakesAWaiter ends the process of a holder while another driver waits in the database.
+// The new process starts at the same time as the driver gets the lock. The driver's next call must
+// wait for its step in every replay.
+func TestDeathWakesAWaiter(t *testing.T) {
+	st, err := lock.Find("mysql-forupdate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := sim.Setting{
+		Strategy: st, Guard: st.GuardedBy(""), OnLost: grab.Abort, TTL: explore.DefaultTTL, Wait: time.Second,
+		Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}},
+	}
+	cluster, err := sim.New(bubbleOf(t), set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	s, err := schedule.Parse(set.Schedule().String() + `
+A begins
+A acquire 1 db
+B begins
+B acquire 1 db
+B acquire 2 db
+instance 1 dies
+B read 1 db
+B claim 1 db
+B release 1 db
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	courses := map[string]int{}
+	for range 300 {
+		w := walk{}
+		if w.Record, err = cluster.Replay(s.Steps); err != nil {
+			t.Fatal(err)
+		}
+		courses[w.course()]++
+	}
+	if len(courses) != 1 {
+		t.Errorf("%d replays of a schedule differ: %v", len(courses), courses)
+	}
+}

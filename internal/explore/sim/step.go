@@ -285,6 +285,9 @@ func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
+	if len(inst.sessions) > 0 {
+		synctest.Wait() // a waiter gets the row lock of an ended session, and must reach the gate before it opens
+	}
 	w.gate.ungated, w.gate.starting = true, true // calls need no steps during the setup; no other goroutine runs, so the lock is not needed
 	err := w.start(inst)
 	w.gate.ungated, w.gate.starting = false, false
