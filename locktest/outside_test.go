@@ -117,7 +117,7 @@ func workingIn(dir string) (left []string) {
 	return left
 }
 
-// goTest runs the tests of the module in dir. It skips vet, because go test would then vet all
+// goTest runs the tests of the module in dir. It skips vet, because go test would otherwise vet all
 // dependencies again.
 func goTest(ctx context.Context, dir string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-v", "./...")

@@ -293,7 +293,8 @@ func TestLedgerByDefinition(t *testing.T) {
 		case e.LedgerErr != nil && !e.FromAnswers, most(slices.Concat(e.Promised, e.Unsure)...) > units:
 			winner = check.Unknown
 		}
-		// A pair must have as many rows as promises. Each unsure answer allows one more row.
+		// A driver must have one row of an order for each win that was confirmed to it. Each answer
+		// that may have been lost allows one more row.
 		agree := check.Pass
 		for _, p := range slices.Concat(e.Promised, written) {
 			count := func(pairs []check.Pair) (n int) {

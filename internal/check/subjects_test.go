@@ -54,7 +54,7 @@ func (s *scene) enters(t int, instance string, id, driver int64, fence uint64) {
 	s.event(t+2, instance, history.OK, history.Read, id, driver, fence, "")
 }
 
-// claims adds the events from the call of a successful claim to the answer, and the ledger row.
+// claims records a successful claim: its events, from the call to the answer, and its ledger row.
 func (s *scene) claims(t, returns int, instance string, id, driver int64, fence uint64) {
 	s.event(t, instance, history.Invoke, history.Claim, id, driver, fence, "")
 	s.Ledger = append(s.Ledger, order.Grab{Order: id, Driver: driver, Fence: fence, Instance: instance, Token: fmt.Sprint(driver)})

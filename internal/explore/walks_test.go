@@ -161,9 +161,9 @@ func (w walk) String() string {
 	return fmt.Sprintf("%s: %.8x", line, sha256.Sum256([]byte(w.course())))
 }
 
-// TestDeathWakesAWaiter ends the process of a holder while another driver waits in the database.
-// The new process starts at the same time as the driver gets the lock. The driver's next call must
-// wait for its step in every replay.
+// TestDeathWakesAWaiter kills the holder's process while another driver waits in the database. A
+// new process starts at the moment when that driver gets the lock. In every replay, the driver's
+// next call must wait until the schedule reaches it.
 func TestDeathWakesAWaiter(t *testing.T) {
 	st, err := lock.Find("mysql-forupdate")
 	if err != nil {

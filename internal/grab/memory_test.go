@@ -8,7 +8,7 @@ import (
 	"grablab/internal/history"
 )
 
-// memory keeps events in memory and reads the time from now.
+// memory keeps events in memory. Its field now is the clock.
 type memory struct {
 	instance string
 	now      func() time.Duration

@@ -217,8 +217,8 @@ var searched = []struct{ prefix, strategies string }{
 
 const lockFolder = "internal/grab/lock/"
 
-// unreachable lists files of the packages above that the explorer does not execute, because it calls the grab
-// itself.
+// unreachable lists the files of these packages that the explorer never executes, because it calls
+// the code of a grab directly.
 var unreachable = []string{"access", "available", "decode", "distrlock", "http", "index", "metrics", "mysql", "sql", "sqlite", "sqlite_writers", "session", "tx"}
 
 func strategiesFor(file string) []string {

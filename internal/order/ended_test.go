@@ -35,8 +35,9 @@ func (c *endingContext) Err() error {
 }
 
 // endsAt returns a function that ends the context at the nth statement from now, before the
-// statement is sent or after it took effect. Its caller then gets the error of the context, as from a
-// driver that stops waiting. struck is the statement, or "" if there are fewer than n.
+// statement is sent or after it took effect. The caller of the statement then gets the error of the
+// context, as if its driver had stopped waiting. It stores the statement in struck, which stays
+// empty if there are fewer than n statements.
 func (c *endingContext) endsAt(n int, sent bool, struck *string) around {
 	count := 0
 	return func(ctx context.Context, query string, send func(context.Context) (driver.Result, error)) (driver.Result, error) {

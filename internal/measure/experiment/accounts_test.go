@@ -202,13 +202,14 @@ func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answe
 	}
 }
 
-// TestCheckWins checks when wins are doubtful, in every combination of these conditions:
+// TestCheckWins checks when the program doubts the wins that it counted, in every combination of
+// these conditions:
 //   - The user gave no rule for a win.
-//   - No driver lost.
-//   - There were more wins than units of the orders that were tried.
-//   - No probe lost, or all winners got a text.
+//   - No driver was told that it had lost.
+//   - There were more wins than units.
+//   - No probe was told that it had lost, or every winner's response had a text.
 //   - The winners of one order got different texts.
-//   - A probe that was told that it had won has no row.
+//   - A probe was told that it had won, but has no row.
 func TestCheckWins(t *testing.T) {
 	bools := []bool{false, true}
 	for n := range 3 * 4 * 4 * 2 * 16 {

@@ -145,9 +145,9 @@ func TestFaultsThatOutlastALease(t *testing.T) {
 	}
 }
 
-// TestContendersAreAwaited checks for each state of an order how long a strike waits for the
-// contenders. The wait must end before its time limit only if nothing more can happen to the order.
-// If the contenders were refused, but one could still win, fresh drivers must be sent.
+// TestContendersAreAwaited checks, for each state of an order, how long an injected fault waits for
+// the contenders. The wait may end early only if the order can no longer change. If all contenders
+// were refused although a driver could still win, fresh drivers must be sent.
 func TestContendersAreAwaited(t *testing.T) {
 	const lease, poll = time.Second, pollInterval
 	after := map[fault.Role][]control.Call{fault.Alone: {{Phase: "mysql INSERT wins", N: 1, Target: tap.DB}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}}}

@@ -625,9 +625,9 @@ func TestAnsweredByDefinition(t *testing.T) {
 	})
 }
 
-// TestFaultsOfSeveralUnits injects faults with orders of two units. The verdicts must be as
-// expected. Each point that is not safe must have a failure mode, and the timeline of an unsafe
-// cell must end with a unit too many.
+// TestFaultsOfSeveralUnits injects faults into grabs of orders with two units. The verdicts must be
+// as expected. Each point that is not safe must have a failure mode, and the timeline of an unsafe
+// cell must end with the sale of a third unit.
 func TestFaultsOfSeveralUnits(t *testing.T) {
 	t.Parallel()
 	cells := []CellName{{"mysql-cas", catalog.Pause}, {"redis-stock", catalog.RedisRestart}}

@@ -52,7 +52,7 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
 		return fmt.Errorf("%w: the fault pause must last longer than the service's lock: add -lease D, the time after which that lock expires", fleet.ErrRefused)
 	case process[catalog.ProcessKilled] && len(cfg.strategies(at)) > 1:
-		return fmt.Errorf("%w: loadgen cannot restart a process that crash has killed: name one strategy with -strategies, "+
+		return fmt.Errorf("%w: loadgen cannot restart a process that the fault crash has killed: pass one strategy with -strategies, "+
 			"restart the target after the run, and continue with the next strategy", fleet.ErrRefused)
 	}
 	return nil

@@ -230,8 +230,8 @@ func TestDiffers(t *testing.T) {
 	}
 }
 
-// TestWithoutOthers checks which calls count as renewals: those that name the grab's order, and
-// those that the instance does not send without a grab.
+// TestWithoutOthers checks which calls count as renewals: those that contain the grab's order, and
+// those that the instance sends only during a grab.
 func TestWithoutOthers(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: "redis"} }
 	renewals := []control.Call{call("redis PEXPIRE lock:*"), call("redis PEXPIRE lock:7"), call("redis LPOP jobs"), call("redis EVALSHA 1 leases")}
@@ -472,8 +472,8 @@ func TestAnswersToALateDriver(t *testing.T) {
 	}
 }
 
-// TestAnswersOfASecondOrder grabs the order after the first one. It must be open too, so a driver either wins it or must
-// come again.
+// TestAnswersOfASecondOrder grabs a second order. It must be open too, so a driver either wins it
+// or is told to retry.
 func TestAnswersOfASecondOrder(t *testing.T) {
 	for code, open := range map[int]bool{200: true, 423: true, 409: false, 404: false, 500: false, 504: false} {
 		p := Preflight{Answers: make([]SeenAnswer, 3)}

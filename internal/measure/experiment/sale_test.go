@@ -83,8 +83,8 @@ func TestAccountsOfASale(t *testing.T) {
 }
 
 // TestAnswersAfterTheLastSale gives a driver each kind of response, before and after the last sale.
-// Only a response after it can show that the service refused a driver although units were left. A
-// driver that may try again, or that was not served at all, was not refused.
+// Only a response after the last sale can show that the service wrongly refused a driver while
+// units were left. A driver that may retry, or got no response, does not count as refused.
 func TestAnswersAfterTheLastSale(t *testing.T) {
 	for _, tt := range []struct {
 		meaning target.Meaning

@@ -182,7 +182,7 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	return 1
 }
 
-// lead makes the grabs in the queue, unless this instance received the very first grab.
+// lead executes the queued grabs, unless this instance received the very first grab.
 func (o *ticketOffice) lead() {
 	for ctx := context.Background(); ; {
 		if front := o.kv.Get(ctx, "front").Val(); front == "" || front == o.port {

@@ -267,8 +267,9 @@ func TestRequestsForAResultAreNoCalls(t *testing.T) {
 	}
 }
 
-// TestServiceWithAShortTimeout tests a service that gives up a request, but continues the grab,
-// before the program lets its calls continue. The verdict must depend on what it writes.
+// TestServiceWithAShortTimeout tests a service that answers a request with a timeout while the
+// program still holds its calls back, and then continues the grab. The verdict must depend on what
+// the service writes.
 func TestServiceWithAShortTimeout(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -216,8 +216,8 @@ func TestTracesAddUp(t *testing.T) {
 	}
 }
 
-// TestFloorOfEachCase makes one worker do as much in a wave as all workers that share its key. A case without contention
-// stays as it is.
+// TestFloorOfEachCase checks how the lowest possible cost of a case is measured: one worker does
+// the work of all workers that share its key. A case without contention stays as it is.
 func TestFloorOfEachCase(t *testing.T) {
 	for _, c := range Cases {
 		want := c

@@ -35,7 +35,7 @@ func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Wri
 	}
 }
 
-// del returns an outcome like that of the given command of exercise 5.
+// del returns an outcome as if exercise 5 had run the given command.
 func del(args []string) workshop.Outcome {
 	r := explore.Result{Strategy: "setnx-del", Verdict: "safe", Complete: true}
 	if args[len(args)-1] == "3" || strings.Contains(strings.Join(args, " "), "-actors 3") {

@@ -231,8 +231,8 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestKeep checks that Keep saves an edited file at the path from which the user can also hand it in on a
-// terminal. Another run must not overwrite the file.
+// TestKeep checks that Keep saves an edited file at the path that the user would also submit in a
+// terminal. A later run must not overwrite the file.
 func TestKeep(t *testing.T) {
 	s := paged(t, "en", nil)
 	own, _ := Find(12)

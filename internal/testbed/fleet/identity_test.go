@@ -85,8 +85,9 @@ func TestListenersOnOnePort(t *testing.T) {
 	}
 }
 
-// TestNamesInAnswersAreNoEvidence checks that the instance name in a response does not count: two
-// instances with the same name stay two, and one instance stays one.
+// TestNamesInAnswersAreNoEvidence checks that instances are not counted by the names in their
+// responses: two instances with one name count as two, and one instance at two addresses counts as
+// one.
 func TestNamesInAnswersAreNoEvidence(t *testing.T) {
 	for _, answers := range []map[string]string{
 		{"GET /healthz": `{"instance":"shop"}`},

@@ -72,7 +72,7 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
 	slots, err := client.ClusterSlots(ctx).Result()
 	if err != nil {
-		return "", fmt.Errorf("%w: cannot read the Cluster of %s: %w", ErrUnreachable, named, err)
+		return "", fmt.Errorf("%w: cannot read the topology of the Cluster at %s: %w", ErrUnreachable, named, err)
 	}
 	if len(slots) == 0 {
 		return "", fmt.Errorf("%w: the Cluster of the Redis at %s has no slots: set it up with redis-cli --cluster create", ErrRefused, named)
