@@ -216,7 +216,7 @@ func (cfg Config) unusedRedis(f fault.Fault) string {
 	if cfg.Service == nil || !cfg.Service.Uses("redis") || f.Hits&lock.Redis == 0 || f.Hits&lock.SQLLocks != 0 {
 		return ""
 	}
-	return ", although the command has {redis}: check that the service uses this address"
+	return ", although the command has {redis}: if this strategy should use Redis, check that the service uses this address"
 }
 
 func (s startedService) choosePoints(in *injection) error {
