@@ -172,7 +172,7 @@ func TestCrashByTime(t *testing.T) {
 	}
 	cfg.Faults, cfg.Budget = []catalog.Fault{catalog.Crash}, time.Minute
 	cfg.Target.Strategies = []string{"setnx", "none"}
-	if _, err := Execute(t.Context(), cfg, func(*Run) error { return nil }); err == nil || !strings.Contains(err.Error(), "name one strategy") {
+	if _, err := Execute(t.Context(), cfg, func(*Run) error { return nil }); err == nil || !strings.Contains(err.Error(), "pass one strategy") {
 		t.Errorf("two strategies: %v", err)
 	}
 	cfg.Target.Strategies = []string{"setnx"}
