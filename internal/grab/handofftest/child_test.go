@@ -115,7 +115,7 @@ func (c *child) stop(tb testing.TB) {
 	}
 }
 
-// TestChild is not a test: it runs the tasks of a child process.
+// TestChild runs the tasks of a child process. It is not a test.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {

@@ -668,8 +668,8 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 	}
 }
 
-// TestFewerDriversThanUnits checks that a point has no verdict if too few drivers came to buy a
-// unit too many, or if a unit is left that a new driver could get.
+// TestFewerDriversThanUnits checks two cases in which a point has no verdict. In the first, too few
+// drivers came to buy a unit too many. In the second, a unit is left that a new driver could get.
 func TestFewerDriversThanUnits(t *testing.T) {
 	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, responses: newResponses()}
 	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, affected: load.Request{Order: 1, Driver: 1}, lateDriver: load.Request{Order: 1, Driver: 2}}
