@@ -273,8 +273,8 @@ func TestReductionsOnRandomLocks(t *testing.T) {
 	}
 }
 
-// TestWrongReductions checks that the comparison with the full search notices a wrong reduction. The wrong
-// rule is that calls of two drivers to the same server commute. At least 19 of 20 worlds must show it.
+// TestWrongReductions checks that the comparison with the full search notices a wrong reduction, which
+// assumes that two drivers' calls to the same server commute. At least 19 of 20 worlds must show it.
 // Worlds with very few schedules do not count, because their drivers never use the same server.
 func TestWrongReductions(t *testing.T) {
 	if raced {

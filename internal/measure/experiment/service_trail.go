@@ -122,15 +122,14 @@ func ledgerOf(calls []control.Call) (table string) {
 // lockedTable returns the table that a fault locks to delay the winner's write. If the write is a
 // call such as EXECUTE or CALL, which names no table, lockedTable returns the table of the ledger query.
 func (t trail) lockedTable(query string) string {
-	if !slices.ContainsFunc(t.calls[fault.Alone], func(c control.Call) bool {
-		return slices.ContainsFunc(statements(c), func(s string) bool {
-			verb, table, _ := strings.Cut(s, " ")
-			return table == t.ledger && slices.Contains([]string{"INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "COPY"}, verb)
-		})
-	}) {
-		return wire.Table(query)
+	for _, c := range t.calls[fault.Alone] {
+		for _, s := range statements(c) {
+			if verb, table, _ := strings.Cut(s, " "); table == t.ledger && slices.Contains(tableVerbs, verb) {
+				return t.ledger
+			}
+		}
 	}
-	return t.ledger
+	return wire.Table(query)
 }
 
 // claimOf returns the index of the call that writes the winner, or -1 if there is none. If several
@@ -385,7 +384,10 @@ func reads(c control.Call) bool {
 	})
 }
 
-var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "COPY", "CALL", "EXECUTE", "LOAD"}
+var (
+	tableVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "COPY"} // the name of the table follows
+	writeVerbs = slices.Concat(tableVerbs, []string{"CALL", "EXECUTE", "LOAD"})
+)
 
 func isWrite(statement string) bool {
 	verb, _, _ := strings.Cut(statement, " ")

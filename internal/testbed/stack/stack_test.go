@@ -483,7 +483,7 @@ func eventually(t *testing.T, ok func() bool, format string, args ...any) {
 	}
 }
 
-// parentReport is what a parent prints before it dies: the folder and processes of its stack.
+// A parentReport lists the folder and the processes of a stack. A parent prints it before it dies.
 type parentReport struct {
 	Dir  string
 	Pids []int
