@@ -175,7 +175,7 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	}
 	for _, s := range slices.Concat(a.Spans, a.lane.Spans) {
 		if strikes(s) {
-			found, ok = faultOf(a, s), true
+			found, ok = fact{what: s.does, who: a, at: s.From, fault: string(d.fault)}, true
 		}
 	}
 	for _, s := range d.Bands {
@@ -184,24 +184,6 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 		}
 	}
 	return found, ok
-}
-
-// faultOf turns a fault in the drawing into a part of the explanation. It takes the fault kind from
-// the beginning of the text.
-func faultOf(a *driverRow, s Span) fact {
-	name, _, _ := strings.Cut(s.Text, " ")
-	f := fact{what: "struck", who: a, at: s.From, fault: name}
-	switch {
-	case name == "pause" || strings.HasSuffix(s.Text, " is paused"):
-		f.what = "paused"
-	case name == "slow":
-		f.what = "slowed"
-	case name == "hang" || strings.HasSuffix(s.Text, " does not continue"):
-		f.what = "hung"
-	case name == "the" || strings.HasPrefix(a.Name, name):
-		f.what = "unnamed"
-	}
-	return f
 }
 
 // twoInside explains how a second driver got the lock before the first one had finished, or returns
@@ -262,12 +244,11 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	for _, a := range all {
 		dies, dead := a.lastMark(Dies, d.End)
 		struck, _ := a.lastSpan(Fault, d.End)
-		hung := faultOf(a, struck)
 		switch {
 		case dead:
 			facts = []fact{{what: "dies", who: a, at: dies.At}}
-		case struck.Open && hung.what == "hung":
-			facts = []fact{hung}
+		case struck.Open && struck.does == "hung":
+			facts = []fact{{what: "hung", who: a, at: struck.From}}
 		default:
 			continue
 		}

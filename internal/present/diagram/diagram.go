@@ -10,6 +10,8 @@ package diagram
 import (
 	_ "embed"
 	"slices"
+
+	"grablab/internal/catalog"
 )
 
 // Script is an ES module that draws a Diagram as SVG. Style is its style sheet. It also defines the
@@ -34,6 +36,8 @@ type Diagram struct {
 	Steps []Step   `json:"steps,omitempty"`
 	Cause *Cause   `json:"cause,omitempty"` // why the order ended as it did; nil if the drawing does not show it
 	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
+
+	fault catalog.Fault // the fault that was injected into a run
 }
 
 // Scale is the unit of the time axis.
@@ -80,6 +84,7 @@ type Span struct {
 	Text string   `json:"x,omitempty"`
 
 	token uint64 // the fencing token of a believed lease; 0 if it has none
+	does  string // for a fault: the key of the phrase that tells what it does to the driver
 }
 
 // SpanKind is the state or fault that a span shows.

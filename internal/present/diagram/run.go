@@ -369,13 +369,34 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	if !is(t.struck) {
 		return
 	}
-	text := fmt.Sprintf("%s strikes %s", cmp.Or(string(b.Fault), "the fault"), t.struckAt)
+	remark := ""
 	if open {
-		text += "; its end was not recorded"
+		remark = "; its end was not recorded"
 		b.openFaults = true
 	}
-	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: now, Open: open, Text: text})
+	b.addFault(t, now, open, remark)
 	t.struck = none
+}
+
+func (b *builder) addFault(t *track, to float64, open bool, remark string) {
+	text := fmt.Sprintf("%s strikes %s%s", cmp.Or(string(b.Fault), "the fault"), t.struckAt, remark)
+	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: to, Open: open, Text: text, does: b.does()})
+}
+
+// does returns the key of the phrase that tells what the fault does to a driver.
+func (b *builder) does() string {
+	switch b.Fault {
+	case catalog.Pause:
+		return "paused"
+	case catalog.Slow:
+		return "slowed"
+	case catalog.Hang:
+		return "hung"
+	case "":
+		return "unnamed"
+	default:
+		return "struck"
+	}
 }
 
 // died draws the death of an instance's process, and ends its drivers' states.
@@ -502,7 +523,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 
 // diagram ends all open periods and returns the finished diagram.
 func (b *builder) diagram() Diagram {
-	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
+	d := Diagram{fault: b.Fault, Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
 		b.finish(t)
 	}
@@ -559,7 +580,7 @@ func (b *builder) finish(t *track) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
 	}
 	if is(t.struck) {
-		open(Fault, t.struck, fmt.Sprintf("%s strikes %s; it lasts until the end of the drawing", cmp.Or(string(b.Fault), "the fault"), t.struckAt))
+		b.addFault(t, b.end, true, "; it lasts until the end of the drawing")
 	}
 	if is(t.waits) && !is(t.believes) {
 		open(Waits, t.waits, "waits for the lock until the end of the drawing")

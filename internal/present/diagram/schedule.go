@@ -148,14 +148,14 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 		case own && (m.Step.Kind == schedule.Paused || m.Step.Kind == schedule.Hangs):
 			from = i
 		case own && m.Step.Kind == schedule.Resumes && from >= 0:
-			spans = append(spans, Span{Kind: Fault, From: at(from), To: at(i), Text: a.Name + " is paused"})
+			spans = append(spans, Span{Kind: Fault, From: at(from), To: at(i), Text: a.Name + " is paused", does: "paused"})
 			from = -1
 		case own && m.Step.Kind == schedule.Dies, m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance && !m.Skipped:
 			spans = append(spans, Span{Kind: Dead, From: at(i), To: end, Text: a.Name + " is dead"})
 		}
 	}
 	if from >= 0 {
-		spans = append(spans, Span{Kind: Fault, From: at(from), To: end, Open: true, Text: a.Name + " does not continue"})
+		spans = append(spans, Span{Kind: Fault, From: at(from), To: end, Open: true, Text: a.Name + " does not continue", does: "hung"})
 	}
 	return spans
 }
