@@ -376,6 +376,7 @@ func (x *execution) finish() {
 		n.down.Store(false)
 	}
 	x.world.timePassed()
+	synctest.Wait() // calls that this starts must reach the gate before it opens
 	x.gate.mu.Lock()
 	x.gate.ungated = true
 	x.gate.mu.Unlock()
