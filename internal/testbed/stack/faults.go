@@ -68,7 +68,7 @@ func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error 
 	}
 	client := newRedis(addr)
 	defer client.Close()
-	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds()).Err(); err != nil {
+	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds(), redisDatabases).Err(); err != nil {
 		return fmt.Errorf("stack: cannot move the clock of %s: %w", server, err)
 	}
 	return nil

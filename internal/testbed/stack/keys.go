@@ -2,8 +2,11 @@ package stack
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // KeyTTLs returns the remaining TTL of every key in the Redis servers of the stack, except for keys
@@ -14,15 +17,22 @@ func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 		if addr == "" || strings.Contains(addr, "@") { // only Sentinels know this master
 			continue
 		}
-		if err := keyTTLs(ctx, addr, left); err != nil {
-			return nil, err
+		for db := range redisDatabases {
+			if err := keyTTLs(ctx, addr, db, left); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return left, nil
 }
 
-func keyTTLs(ctx context.Context, addr string, left map[string]time.Duration) error {
-	client := newRedis(addr)
+// redisDatabases is the number of databases in a Redis server. A service may use any of them.
+const redisDatabases = 16
+
+func keyTTLs(ctx context.Context, addr string, db int, left map[string]time.Duration) error {
+	options := onceTo(addr)
+	options.DB = db
+	client := redis.NewClient(options)
 	defer client.Close()
 	keys := client.Scan(ctx, 0, "", 0).Iterator()
 	for keys.Next(ctx) {
@@ -31,7 +41,7 @@ func keyTTLs(ctx context.Context, addr string, left map[string]time.Duration) er
 			return err
 		}
 		if ttl > 0 {
-			left[addr+" "+keys.Val()] = ttl
+			left[fmt.Sprintf("%s/%d %s", addr, db, keys.Val())] = ttl
 		}
 	}
 	return keys.Err()
