@@ -15,7 +15,6 @@ import (
 	"grablab/internal/order"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
 )
@@ -60,6 +59,12 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
+// lockPostgresTable finds the table in all schemas and regardless of case, because its name was read
+// from a statement that may have omitted the schema or the quotes.
+const lockPostgresTable = `DO $$ DECLARE found text := (SELECT string_agg(oid::regclass::text, ', ')
+	FROM pg_class WHERE relkind IN ('r', 'p') AND lower(relname) = lower('%s'));
+BEGIN EXECUTE 'LOCK TABLE ' || found || ' IN SHARE MODE'; END $$`
+
 // ErrInUse means that LockTable could not lock the table because of an open transaction.
 var ErrInUse = errors.New("the table is in use")
 
@@ -72,14 +77,14 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	driver, unlocking := "mysql", "UNLOCK TABLES"
 	locking := []string{
 		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", lockTableWait/time.Second),
-		fmt.Sprintf("LOCK TABLES %s READ", table),
+		fmt.Sprintf("LOCK TABLES `%s` READ", table),
 	}
 	if s.IsPostgres() {
 		driver, unlocking = "pgx", "ROLLBACK"
 		locking = []string{
 			"BEGIN",
 			fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTableWait/time.Millisecond),
-			fmt.Sprintf("LOCK TABLE %s IN SHARE MODE", pgx.Identifier{table}.Sanitize()),
+			fmt.Sprintf(lockPostgresTable, table),
 		}
 	}
 	db, err := sql.Open(driver, s.DSN)

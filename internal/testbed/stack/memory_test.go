@@ -83,24 +83,24 @@ func TestLockTable(t *testing.T) {
 	s := stacktest.Local(t)
 	ctx := t.Context()
 	db := database(t, s.DSN)
-	if _, err := db.ExecContext(ctx, "CREATE TABLE locked (id INT)"); err != nil {
+	if _, err := db.ExecContext(ctx, "CREATE TABLE `order` (id INT)"); err != nil {
 		t.Fatal(err)
 	}
-	defer db.ExecContext(ctx, "DROP TABLE locked")
+	defer db.ExecContext(ctx, "DROP TABLE `order`")
 	rows := func() (n int) {
-		if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM locked").Scan(&n); err != nil {
+		if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM `order`").Scan(&n); err != nil {
 			t.Error(err)
 		}
 		return n
 	}
-	heal := struck(t)(s.LockTable(ctx, "locked"))
+	heal := struck(t)(s.LockTable(ctx, "order"))
 	wrote := make(chan error, 1)
 	go func() {
-		_, err := db.ExecContext(ctx, "INSERT INTO locked VALUES (1)")
+		_, err := db.ExecContext(ctx, "INSERT INTO `order` VALUES (1)")
 		wrote <- err
 	}()
 	waits := func() (n int) {
-		_ = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO locked%' AND state LIKE 'Waiting for table%lock'").Scan(&n)
+		_ = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO `order`%' AND state LIKE 'Waiting for table%lock'").Scan(&n)
 		return n
 	}
 	eventually(t, func() bool { return waits() == 1 }, "no write waits")
@@ -115,7 +115,7 @@ func TestLockTable(t *testing.T) {
 		t.Errorf("%d rows of 1", n)
 	}
 	embedded := start(t, stack.Config{Kind: stack.Embedded})
-	if _, err := embedded.LockTable(ctx, "locked"); !errors.Is(err, stack.ErrRefused) {
+	if _, err := embedded.LockTable(ctx, "order"); !errors.Is(err, stack.ErrRefused) {
 		t.Errorf("the embedded stack's database: %v", err)
 	}
 }

@@ -35,8 +35,9 @@ func TestPostgres(t *testing.T) {
 		}
 	}
 	first := connect()
-	execute(first, "CREATE TABLE locked (id INT)")
-	execute(first, "INSERT INTO locked VALUES (1)")
+	execute(first, "CREATE SCHEMA shop")
+	execute(first, "CREATE TABLE shop.locked (id INT)")
+	execute(first, "INSERT INTO shop.locked VALUES (1)")
 	if err := s.Restart(t.Context(), "db"); err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +50,10 @@ func TestPostgres(t *testing.T) {
 	writer, reader := connect(), connect()
 	defer writer.Close(t.Context())
 	defer reader.Close(t.Context())
-	heal := struck(t)(s.LockTable(t.Context(), "locked"))
+	heal := struck(t)(s.LockTable(t.Context(), "Locked"))
 	wrote := make(chan error, 1)
 	go func() {
-		_, err := writer.Exec(t.Context(), "INSERT INTO locked VALUES (2)")
+		_, err := writer.Exec(t.Context(), "INSERT INTO shop.locked VALUES (2)")
 		wrote <- err
 	}()
 	count := func(query string) (n int) {
@@ -62,16 +63,19 @@ func TestPostgres(t *testing.T) {
 		return n
 	}
 	eventually(t, func() bool { return count("SELECT COUNT(*) FROM pg_locks WHERE NOT granted") == 1 }, "no write waits")
-	if n := count("SELECT COUNT(*) FROM locked"); n != 1 {
+	if n := count("SELECT COUNT(*) FROM shop.locked"); n != 1 {
 		t.Errorf("%d rows, want 1", n)
 	}
 	healed(t, heal)
 	if err := <-wrote; err != nil {
 		t.Error(err)
 	}
+	if _, err := s.LockTable(t.Context(), "none"); err == nil {
+		t.Error("LockTable has locked a table that does not exist")
+	}
 	execute(writer, "BEGIN")
-	execute(writer, "INSERT INTO locked VALUES (3)")
-	if _, err := s.LockTable(t.Context(), "locked"); !errors.Is(err, stack.ErrInUse) {
+	execute(writer, "INSERT INTO shop.locked VALUES (3)")
+	if _, err := s.LockTable(t.Context(), "Locked"); !errors.Is(err, stack.ErrInUse) {
 		t.Errorf("a table in use: %v", err)
 	}
 }
