@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha1"
 	"fmt"
 	"regexp"
@@ -110,8 +111,13 @@ func statementName(words []string) string {
 	var table string
 	switch verb {
 	case "SELECT":
-		if table = after(rest, "FROM"); (table == "" || strings.EqualFold(table, "DUAL")) && len(rest) > 1 && rest[1] == "(" {
-			function := strings.ToUpper(rest[0]) // as in SELECT GET_LOCK(…)
+		from, call := fromClause(rest), rest // as in SELECT GET_LOCK(…)
+		table = cmp.Or(after(from, ""), after(rest, "FROM"))
+		if len(from) > 1 && from[0] != "(" && from[1] == "(" {
+			call, table = from, "" // as in SELECT * FROM grab(…)
+		}
+		if (table == "" || strings.EqualFold(table, "DUAL")) && len(call) > 1 && call[1] == "(" {
+			function := strings.ToUpper(call[0])
 			if !builtIn.MatchString(function) {
 				function += Stored
 			}
@@ -156,11 +162,28 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
+// fromClause returns the words after the first FROM that is not in parentheses, or nil if there is
+// none.
+func fromClause(words []string) []string {
+	depth := 0
+	for i, w := range words {
+		switch {
+		case w == "(":
+			depth++
+		case w == ")":
+			depth--
+		case depth == 0 && strings.EqualFold(w, "FROM"):
+			return words[i+1:]
+		}
+	}
+	return nil
+}
+
 // Stored ends the name of a SELECT that calls a stored function, which may write.
 const Stored = "()"
 
 // builtIn matches the functions of the servers that services call on their own, as in SELECT NOW().
-var builtIn = regexp.MustCompile(`^(PG_.*|(CURRENT|STATEMENT|TRANSACTION|CLOCK|TXID|UNIX|UTC|DATE|JSONB?)_.*|TO_(CHAR|DATE|JSONB?|NUMBER|TIMESTAMP)|.*_LOCKS?|(CURR|LAST|NEXT)VAL|(GEN_RANDOM_)?UUID|(LOCAL|SYS|CUR)(DATE|TIME).*` +
+var builtIn = regexp.MustCompile(`^(PG_.*|(CURRENT|STATEMENT|TRANSACTION|CLOCK|TXID|UNIX|UTC|DATE|JSONB?)_.*|TO_(CHAR|DATE|JSONB?|NUMBER|TIMESTAMP)|.*_LOCKS?|(REGEXP|STRING|GENERATE)_.*|UNNEST|(CURR|LAST|NEXT)VAL|(GEN_RANDOM_)?UUID|(LOCAL|SYS|CUR)(DATE|TIME).*` +
 	`|ABS|CAST|CEIL|COALESCE|CONCAT|CONNECTION_ID|CONVERT|COUNT|DATABASE|EXISTS|EXTRACT|FLOOR|FOUND_ROWS|GREATEST|HEX|IF|IFNULL|LAST_INSERT_ID|LEAST|LENGTH|LOWER|MD5|NOW|NULLIF|RAND(OM)?|ROUND|ROW|ROW_COUNT|SCHEMA|SET_CONFIG|SHA[12]?|SLEEP|UPPER|USER|VERSION)$`)
 
 // Table returns the first table of a query, or "" if it names none.
@@ -249,7 +272,8 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 			}
 			sql = sql[2+end+2:]
 			continue
-		case sql[0] == '#' && !bytes.HasPrefix(sql, []byte("#>")) || bytes.HasPrefix(sql, []byte("-- ")) || bytes.HasPrefix(sql, []byte("--\n")):
+		case sql[0] == '#' && !bytes.HasPrefix(sql, []byte("#>")) || bytes.HasPrefix(sql, []byte("-- ")) || bytes.HasPrefix(sql, []byte("--\n")),
+			words == nil && bytes.HasPrefix(sql, []byte("--")):
 			_, sql, _ = bytes.Cut(sql, []byte("\n")) // but #> reads a JSON field in PostgreSQL
 			continue
 		case sql[0] == '\'':
