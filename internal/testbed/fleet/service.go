@@ -215,7 +215,7 @@ func (in *Instance) answers(ctx context.Context) error {
 	_, text, _ := net.SplitHostPort(in.addr)
 	port, _ := strconv.Atoi(text)
 	if ours, known := proc.Listens(proc.Groups(in.proc.Pid()), port); known && !ours {
-		return fmt.Errorf("%w: another program answers at this address", errPortTaken)
+		return fmt.Errorf("%w: another program answers at this address. If the command starts it through a daemon, as docker run does, start the program itself", errPortTaken)
 	}
 	return nil
 }
