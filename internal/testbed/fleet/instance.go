@@ -309,6 +309,9 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 			since, says = time.Now(), line
 		}
 		if took := time.Since(began); err != nil && in.fleet.service != nil && took > sayAfter {
+			if ours, _ := in.listens(); ours && errors.Is(in.asked(ctx), syscall.ECONNREFUSED) {
+				return errors.New("it listens on its port, but not at 127.0.0.1: let it listen at 127.0.0.1 instead of localhost or another address")
+			}
 			in.fleet.cfg.Say("%s (port %s) is not ready after %v of %v: %v", in.Name(), in.ID, took.Round(time.Second/10), within, err)
 			sayAfter *= 2
 		}

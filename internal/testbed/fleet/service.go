@@ -212,12 +212,16 @@ func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
 		return err
 	}
-	_, text, _ := net.SplitHostPort(in.addr)
-	port, _ := strconv.Atoi(text)
-	if ours, known := proc.Listens(proc.Groups(in.proc.Pid()), port); known && !ours {
+	if ours, known := in.listens(); known && !ours {
 		return fmt.Errorf("%w: another program answers at this address. If the command starts it through a daemon, as docker run does, start the program itself", errPortTaken)
 	}
 	return nil
+}
+
+// listens reports whether the service listens on its port, at any address.
+func (in *Instance) listens() (listens, known bool) {
+	port, _ := strconv.Atoi(in.ID)
+	return proc.Listens(proc.Groups(in.proc.Pid()), port)
 }
 
 func (in *Instance) asked(ctx context.Context) error {
