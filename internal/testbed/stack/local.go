@@ -172,8 +172,8 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 
 // run runs a program to completion. It returns an error if the program fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
-	p, err := s.spawnServer(ctx, name, exe, args, 0)
-	if err != nil {
+	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log")} // not a server, so Ended does not report its end
+	if err := s.spawn(ctx, p, exe, args, nil); err != nil {
 		return err
 	}
 	select {
@@ -185,7 +185,6 @@ func (s *Stack) run(ctx context.Context, name, exe string, args []string) error 
 	if err := p.Wait(); err != nil {
 		return fmt.Errorf("stack: %s: %w\n%s", filepath.Base(exe), err, p.LogTail())
 	}
-	p.expectEnd()
 	return nil
 }
 

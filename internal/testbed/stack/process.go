@@ -188,13 +188,6 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.SignalTree(p.Pid(), sig)
 }
 
-// expectEnd marks the end of the process as intended, so that ByItself does not report it.
-func (p *Process) expectEnd() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asked = true
-}
-
 // ByItself describes when and how the process exited unexpectedly. It returns "" if the process is
 // still running or was ended on purpose.
 func (p *Process) ByItself() string {
