@@ -123,6 +123,15 @@ func TestCallsOfAGrab(t *testing.T) {
 	}
 }
 
+// TestLongOrderIDs checks that an order's ID is recognized even if it looks like a random value.
+func TestLongOrderIDs(t *testing.T) {
+	for _, id := range []string{"1234567890123456789", "0123456789abcdef0123456789abcdef", "123e4567-e89b-12d3-a456-426614174000"} {
+		if got := withoutIDs("SET grab:"+id+" NX", id, nil); got != "SET grab:* NX" {
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+}
+
 // noise lists requests on which no lock and no guard depends.
 var noise = []wire.Event{
 	{Server: "db", Text: "PING"}, {Server: "db", Text: wire.EmptyStatement}, {Server: "db", Text: "SELECT"}, {Server: "db", Text: "SELECT DUAL"},

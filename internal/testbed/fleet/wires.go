@@ -218,7 +218,7 @@ var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,
 // their placeholders. It also finds numbers inside words, but not inside long hexadecimal values
 // such as 61a7bc5f.
 func withoutIDs(text, order string, names map[string]string) string {
-	if strings.Trim(order, "0123456789") != "" {
+	if strings.Trim(order, "0123456789") != "" || len(order) >= 16 { // random also matches a number of that length
 		text, order = strings.ReplaceAll(text, order, "*"), ""
 	}
 	order = strings.TrimLeft(order, "0")
