@@ -413,7 +413,7 @@ func TestStatementText(t *testing.T) {
 		"SELECT * FROM grab($1, $2)": "SELECT GRAB()", "SELECT ok, extract(epoch FROM age(at)) FROM shop.grab(1) g": "SELECT SHOP.GRAB()", "SELECT * FROM unnest($1)": "SELECT UNNEST",
 		"SELECT extract(epoch FROM age(at)) FROM orders": "SELECT orders", "SELECT EXISTS(SELECT 1 FROM orders)": "SELECT orders", "SELECT * FROM ((a JOIN b ON true))": "SELECT a",
 		"--claim\nUPDATE orders SET s = 1": "UPDATE orders",
-		"SELECT grab($1, $2)":              "SELECT GRAB()", "SELECT clock_timestamp()": "SELECT CLOCK_TIMESTAMP", "SELECT utc_timestamp()": "SELECT UTC_TIMESTAMP", "SELECT coalesce(1, 2)": "SELECT COALESCE", "SELECT to_winner(7)": "SELECT TO_WINNER()", "rollback to savepoint a": "ROLLBACK TO", "ROLLBACK PREPARED 'a'": "ROLLBACK",
+		"SELECT grab($1, $2)":              "SELECT GRAB()", "SELECT clock_timestamp()": "SELECT CLOCK_TIMESTAMP", "SELECT utc_timestamp()": "SELECT UTC_TIMESTAMP", "SELECT coalesce(1, 2)": "SELECT COALESCE", "SELECT to_winner(7)": "SELECT TO_WINNER()", "rollback to savepoint a": "ROLLBACK TO", "SAVEPOINT \"s140_x2\"": "SAVEPOINT", "ROLLBACK PREPARED 'a'": "ROLLBACK",
 		"SELECT 1; -- ; DELETE FROM a\nDELETE FROM `a;b`": "SELECT + DELETE a;b",
 	} {
 		if got := statementText([]byte(sql)); got != want {
