@@ -141,6 +141,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 		{exe + " chatty 127.0.0.2 {port}", "", `it listens on its port, but not at 127.0.0.1`},
 		{"sh -c 'echo one; echo two; exit 3' {port}", "/readyz", `^instance 1 \(port \d+\): it exited before it was ready. Its output ends with\n    one\n    two$`},
 		{`sh -c 'echo "cannot parse u@tcp(h:1)/d"; exit 1' {port} {db}`, "/readyz", `it exited before it was ready. Only Go's MySQL driver can parse the address in \{db\}: use \{postgres\} for PostgreSQL, .*. Its output ends with\n`},
+		{"sh -c 'echo bind :9090: address already in use; exit 1' {port}", "", `another process uses its port\. If its output names another port, let each instance use its own port there, .*\. Its output ends with\n    bind :9090`},
 		{"cd shop && node shop.js {port}", "", `exec: "cd": .*: loadgen runs the command without a shell, so cd has no effect: use sh -c`},
 		{"~/shop/run {port}", "", `loadgen runs the command without a shell, so ~ in ~/shop/run is not expanded: write the complete path`},
 		{"sh -c 'echo Access denied for user shop; exit 3' {port}", "", `exited before it was ready: write {db_user} and {db_password} where the command names the user and the password\. Its output`},

@@ -320,8 +320,10 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 			return err
 		case run.Err() != nil:
 			return context.Cause(run)
-		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (proc.Taken(in.addr) || saysTaken(in.proc.LogTail()))):
+		case !in.alive() && in.proc.ExitCode() == instance.ExitAddrInUse:
 			return errPortTaken
+		case !in.alive() && in.fleet.service != nil && (proc.Taken(in.addr) || saysTaken(in.proc.LogTail())):
+			return fmt.Errorf("%w. If its output names another port, let each instance use its own port there, because they run at the same time", errPortTaken)
 		case !in.alive():
 			return errors.New("it exited before it was ready")
 		case time.Since(since) > missingFor:
