@@ -62,7 +62,7 @@ func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + d
 // lockPostgresTable finds the table in all schemas and regardless of case, because its name was read
 // from a statement that may have omitted the schema or the quotes.
 const lockPostgresTable = `DO $$ DECLARE found text := (SELECT string_agg(oid::regclass::text, ', ')
-	FROM pg_class WHERE relkind IN ('r', 'p') AND lower(relname) = lower('%s'));
+	FROM pg_class WHERE relkind IN ('r', 'p', 'v') AND relnamespace <> 'information_schema'::regnamespace AND lower(relname) = lower('%s'));
 BEGIN EXECUTE 'LOCK TABLE ' || found || ' IN SHARE MODE'; END $$`
 
 // ErrInUse means that LockTable could not lock the table because of an open transaction.
