@@ -331,6 +331,7 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Path: "/{ordre}"}, "path: there is no placeholder {ordre}; did you mean {order}?"},
 		{Spec{Path: "/grab"}, "every grab would be for the same order"},
 		{Spec{Body: new("{drivr}")}, "body: there is no placeholder"},
+		{Spec{Body: new("mutation{grab(order:{order}){ok}}")}, "or write { ok } for plain text"},
 		{Spec{Headers: []string{"no colon"}}, "header: must be NAME: VALUE"},
 		{Spec{Headers: []string{"bad name: x"}}, "header: must be NAME: VALUE"},
 		{Spec{Headers: []string{"A: {nobody}"}}, "header: A: there is no placeholder"},

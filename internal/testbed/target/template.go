@@ -55,7 +55,7 @@ func ParseTemplate(text string, names ...string) (Template, error) {
 			if near := catalog.Nearest(name, names); near != "" {
 				return t, fmt.Errorf("there is no placeholder {%s}; did you mean {%s}?", name, near)
 			}
-			return t, fmt.Errorf("there is no placeholder {%s}: use {%s}", name, strings.Join(names, "}, {"))
+			return t, fmt.Errorf("there is no placeholder {%s}: use {%s}, or write { %[1]s } for plain text, as in a GraphQL query", name, strings.Join(names, "}, {"))
 		}
 		if from < at[0] {
 			t.parts = append(t.parts, part{text: text[from:at[0]]})
