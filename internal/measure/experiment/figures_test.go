@@ -289,7 +289,7 @@ func TestLongestTimeAfterAResponse(t *testing.T) {
 		return request{calls: []control.Call{call("mysql SELECT orders")}, behind: []control.Call{call("mysql INSERT wins")}, listened: d}
 	}
 	for _, times := range [][]time.Duration{{time.Second, 3 * time.Second}, {3 * time.Second, time.Second}} {
-		got, err := findTrail(func(n int64) (request, error) { return late(times[n]), nil }, func(int64) ([]control.Call, error) { return nil, nil })
+		got, err := findTrail("", func(n int64) (request, error) { return late(times[n]), nil }, func(int64) ([]control.Call, error) { return nil, nil })
 		if err != nil || got.callsAfterAnswer != 3*time.Second {
 			t.Errorf("%v: %v, %v", times, got.callsAfterAnswer, err)
 		}
@@ -330,7 +330,7 @@ func TestPartsOfReads(t *testing.T) {
 		}
 		calls = append(calls, control.Call{Phase: tap.Phase(name), N: 1, Target: server})
 	}
-	got := catalog.Join(trailOf(calls).service.parts, " ", func(p tap.Phase) string { return string(p) })
+	got := catalog.Join(trailOf(calls, "").service.parts, " ", func(p tap.Phase) string { return string(p) })
 	if want := "acquire read work renew read claim claim release"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

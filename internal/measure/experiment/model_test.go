@@ -684,7 +684,7 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 			}
 			calls = append(calls, control.Call{Phase: serviceCalls[p], N: 1, Target: server})
 		}
-		grab := trailOf(calls)
+		grab := trailOf(calls, "")
 		grab.service.leased = true
 		return grab, nil
 	}); err != nil {

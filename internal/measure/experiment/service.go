@@ -130,7 +130,7 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
 	var last []control.Call
-	return findTrail(func(n int64) (request, error) {
+	return findTrail(r.cfg.Target.Database.Query, func(n int64) (request, error) {
 		req, err := r.listCalls(ctx, in, first+n)
 		before := last
 		last = slices.Concat(req.calls, req.behind)

@@ -230,6 +230,14 @@ func TestTrailOf(t *testing.T) {
 			calls("mysql SELECT orders", "mysql COMMIT", "mysql INSERT claims", "mysql SELECT claims", "mysql INSERT wins", "mysql COMMIT"),
 			"work read claim claim claim claim", "before mysql INSERT claims 1", "", "after mysql SELECT orders 1", "wins", 0,
 		},
+		{ // an outbox, whose row is marked after the commit
+			calls("mysql SELECT orders", "mysql BEGIN", "mysql UPDATE orders", "mysql INSERT wins", "mysql INSERT outbox", "mysql COMMIT", "redis PUBLISH won", "mysql UPDATE outbox"),
+			"work read claim claim claim claim release claim", "before mysql UPDATE orders 1", "before redis PUBLISH won 1", "after mysql SELECT orders 1", "wins", lock.Redis,
+		},
+		{ // a row in another table, written after the commit
+			calls("redis SET grab:* NX PX", "mysql SELECT orders", "mysql BEGIN", "mysql UPDATE orders", "mysql INSERT wins", "mysql COMMIT", "mysql INSERT audit", "redis DEL grab:*"),
+			"acquire work read claim claim claim claim release", "before mysql UPDATE orders 1", "before redis DEL grab:* 1", "after mysql SELECT orders 1", "wins", lock.Redis,
+		},
 		{calls("postgres SELECT GRAB()"), "work", "before postgres SELECT GRAB() 1", "", "after postgres SELECT GRAB() 1", "GRAB()", 0},
 		{
 			calls("postgres SELECT SETTINGS()", "postgres SELECT orders", "postgres BEGIN", "postgres UPDATE orders", "postgres COMMIT"),
@@ -239,7 +247,7 @@ func TestTrailOf(t *testing.T) {
 		{calls("mysql SELECT orders", "mysql CALL grab"), "work claim", "before mysql CALL grab 1", "", "after mysql SELECT orders 1", "grab", 0},
 		{calls("redis SETNX won:*"), "work", "", "", "after redis SETNX won:* 1", "", lock.Redis},
 	} {
-		got := trailOf(tt.calls)
+		got := trailOf(tt.calls, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?")
 		var parts []string
 		for _, p := range got.service.parts {
 			parts = append(parts, string(p))
@@ -324,7 +332,7 @@ func TestFindTrail(t *testing.T) {
 			req.calls = slices.Clone(req.calls) // findTrail removes late calls in place
 			return req, nil
 		}
-		got, err := findTrail(next, func(int64) ([]control.Call, error) { return nil, nil })
+		got, err := findTrail("", next, func(int64) ([]control.Call, error) { return nil, nil })
 		if err != nil {
 			got.callsAfterAnswer = -1
 		}
@@ -346,7 +354,7 @@ func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 		calls = append(calls, control.Call{Phase: tap.Phase(name), N: 1, Target: server})
 	}
 	const want = "redis BLPOP turn:*, mysql BEGIN, mysql UPDATE orders, mysql INSERT wins, mysql COMMIT, redis SET result:* EX"
-	if got := callNames(trailOf(calls).calls[fault.Alone]); got != want {
+	if got := callNames(trailOf(calls, "").calls[fault.Alone]); got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
 }
@@ -356,7 +364,7 @@ func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 func TestTrailWithoutWrite(t *testing.T) {
 	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false, "postgres SELECT GRAB()": false} {
 		r := recorder{fleet: &fleet.Fleet{}}
-		if err := r.checkReadable(trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}})); (err != nil) != wrong {
+		if err := r.checkReadable(trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}}, "")); (err != nil) != wrong {
 			t.Errorf("%s: %v", phase, err)
 		}
 	}
@@ -387,7 +395,7 @@ func TestFaultWithoutPoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		calls := trailOf([]control.Call{{Phase: "redis DECR stock:*", N: 1, Target: "redis"}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}})
+		calls := trailOf([]control.Call{{Phase: "redis DECR stock:*", N: 1, Target: "redis"}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}}, "")
 		in := &injection{w: &worker{fleet: &fleet.Fleet{}}, fault: f, trail: calls}
 		if err := (startedService{}).choosePoints(in); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
@@ -411,7 +419,7 @@ func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
 		for _, statement := range []string{"BEGIN", "SELECT wins FOR UPDATE", "INSERT wins", "COMMIT"} {
 			calls = append(calls, control.Call{Phase: tap.Phase(server + " " + statement), N: 1, Target: tap.DB})
 		}
-		points := slices.DeleteFunc(trailOf(calls).points(), func(p fault.Point) bool { return !f.Reaches(p) })
+		points := slices.DeleteFunc(trailOf(calls, "").points(), func(p fault.Point) bool { return !f.Reaches(p) })
 		if got := names(points); got != want {
 			t.Errorf("%s: %s, want %s", server, got, want)
 		}
@@ -426,10 +434,12 @@ func TestLockedTable(t *testing.T) {
 		{"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", wire.DoBlock, "wins"},
 		{"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", "SELECT GRAB()", "wins"},
 		{"SELECT id, driver_id FROM v_orders WHERE id BETWEEN ? AND ?", "UPDATE orders", "orders"},
+		{"SELECT id, driver_id FROM orders WHERE id BETWEEN ? AND ?", "UPDATE orders + INSERT audit", "orders"},
+		{"SELECT order_id, driver_id FROM shop.Wins WHERE order_id BETWEEN ? AND ?", "INSERT wins + INSERT audit", "wins"},
 		{"", "CALL grab", ""},
 	} {
 		calls := []control.Call{{Phase: "postgres SELECT orders", N: 1, Target: tap.DB}, {Phase: tap.Phase("postgres " + tt.write), N: 1, Target: tap.DB}}
-		if got := trailOf(calls).lockedTable(tt.query); got != tt.want {
+		if got := trailOf(calls, tt.query).lockedTable(tt.query); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.write, got, tt.want)
 		}
 	}
@@ -450,7 +460,7 @@ func TestServiceThatOnlyUpdates(t *testing.T) {
 		for query, reads := range map[string]bool{
 			"SELECT id, driver FROM wins WHERE id IN ({orders})": true, "select id, driver from `shop`.`wins`": true, "": false,
 		} {
-			got := trailOf(calls).onlyUpdates(query)
+			got := trailOf(calls, query).onlyUpdates(query)
 			if reads && got != want || query == "" && got {
 				t.Errorf("%s, ledger %q: %v, want %v", statements, query, got, want)
 			}
@@ -468,7 +478,7 @@ func TestReachableCalls(t *testing.T) {
 	calls := trailOf([]control.Call{
 		{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB},
 		{Phase: "mysql INSERT wins", N: 1, Target: tap.DB}, {Phase: "redis EVAL lock:*", N: 1, Target: "redis"},
-	})
+	}, "")
 	calls.service.renewal = []control.Call{{Phase: "redis PEXPIRE lock:*", N: 1, Target: "redis"}}
 	calls.service.needs = lock.Redis
 	s := lock.Strategy{Name: Foreign, Needs: lock.Redis}
@@ -542,7 +552,7 @@ func TestPartsByDefinition(t *testing.T) {
 			for claim = first; !writesAt(claim); claim++ {
 			}
 		}
-		if got := claimOf(calls, ledgerOf(calls)); got != claim {
+		if got := claimOf(calls, ledgerOf(calls, "")); got != claim {
 			t.Fatalf("%s: the claim is call %d, want %d", callNames(calls), got, claim)
 		}
 		own := []control.Call{}
@@ -551,7 +561,7 @@ func TestPartsByDefinition(t *testing.T) {
 				own = append(own, c)
 			}
 		}
-		got := trailOf(calls)
+		got := trailOf(calls, "")
 		if !slices.Equal(got.calls[fault.Alone], own) {
 			t.Fatalf("%s: the request has %s, want %s", callNames(calls), callNames(got.calls[fault.Alone]), callNames(own))
 		}
@@ -567,7 +577,7 @@ func TestPartsByDefinition(t *testing.T) {
 func TestPointsOfALockingRead(t *testing.T) {
 	for read, before := range map[tap.Phase]tap.Phase{"mysql SELECT orders": fault.Work, "mysql SELECT orders" + wire.ForUpdate: tap.Acquire} {
 		var got []tap.Phase
-		for _, p := range trailOf([]control.Call{{Phase: read, N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}).points() {
+		for _, p := range trailOf([]control.Call{{Phase: read, N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}, "").points() {
 			got = append(got, p.Part)
 		}
 		if want := []tap.Phase{before, fault.Work, tap.Claim, tap.Claim}; !slices.Equal(got, want) {

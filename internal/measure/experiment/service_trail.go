@@ -31,11 +31,12 @@ type serviceTrail struct {
 }
 
 // trailOf infers the purpose of each call from its position. For example, a call to a lock server
-// before the order is read acquires the lock.
-func trailOf(calls []control.Call) trail {
-	calls = withoutNextJob(calls)
+// before the order is read acquires the lock. query is the ledger query, which may be empty.
+func trailOf(calls []control.Call, query string) trail {
+	ledger := ledgerOf(calls, query)
+	calls = withoutNextJob(calls, ledger)
 	t := &serviceTrail{}
-	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t, ledger: ledgerOf(calls)}
+	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t, ledger: ledger}
 	write := claimOf(calls, all.ledger)
 	end := len(calls)
 	if write >= 0 {
@@ -95,8 +96,8 @@ var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMP
 
 // withoutNextJob removes the calls that a worker makes to wait for its next job after writing the
 // winner, because they do not belong to the recorded request.
-func withoutNextJob(calls []control.Call) []control.Call {
-	write := claimOf(calls, ledgerOf(calls))
+func withoutNextJob(calls []control.Call, ledger string) []control.Call {
+	write := claimOf(calls, ledger)
 	var own []control.Call
 	for i, c := range calls {
 		if write < 0 || i < write || !waitsForJob.MatchString(string(c.Phase)) {
@@ -106,12 +107,19 @@ func withoutNextJob(calls []control.Call) []control.Call {
 	return own
 }
 
-// ledgerOf returns the table that contains the winners. This is the table of the last INSERT or, if
-// there is no INSERT, of the first write.
-func ledgerOf(calls []control.Call) (table string) {
+// ledgerOf returns the table that contains the winners. This is the table of the ledger query, if the
+// request writes to it. Otherwise, it is the table of the last INSERT or, if there is no INSERT, of the
+// first write.
+func ledgerOf(calls []control.Call, query string) (table string) {
+	read := wire.Table(query)
 	for _, c := range calls {
 		for _, s := range statements(c) {
-			if verb, of, _ := strings.Cut(s, " "); isWrite(s) && (table == "" || strings.HasSuffix(table, wire.Stored) || verb == "INSERT") {
+			verb, of, _ := strings.Cut(s, " ")
+			switch {
+			case !isWrite(s):
+			case read != "" && strings.EqualFold(of, read):
+				return of
+			case table == "" || strings.HasSuffix(table, wire.Stored) || verb == "INSERT":
 				table = of
 			}
 		}
@@ -229,8 +237,8 @@ type request struct {
 }
 
 // findTrail finds two equal requests for listTrail. next sends the nth request, and idle returns the
-// calls that the instance makes without a request.
-func findTrail(next func(n int64) (request, error), idle func(n int64) ([]control.Call, error)) (t trail, err error) {
+// calls that the instance makes without a request. query is the ledger query.
+func findTrail(query string, next func(n int64) (request, error), idle func(n int64) ([]control.Call, error)) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
 	var longest time.Duration
@@ -256,7 +264,7 @@ func findTrail(next func(n int64) (request, error), idle func(n int64) ([]contro
 		if wrote || deferred != nil { // a write that races with the response may also come before it
 			all := withoutOthers(slices.Concat(calls, behind), others)
 			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return sameCalls(all, o) }) {
-				t = trailOf(all)
+				t = trailOf(all, query)
 				t.callsAfterAnswer = longest
 				return t, nil
 			}
@@ -275,13 +283,13 @@ func findTrail(next func(n int64) (request, error), idle func(n int64) ([]contro
 				}
 			}
 			if sameCalls(withoutOthers(calls, others), withoutOthers(last, others)) {
-				return trailOf(catalog.Filter(calls, func(c control.Call) bool { return slices.Contains(last, c) })), nil
+				return trailOf(catalog.Filter(calls, func(c control.Call) bool { return slices.Contains(last, c) }), query), nil
 			}
 		}
 		before, last = last, calls
 	}
 	if deferred == nil && sameCalls(before, last) {
-		return trailOf(last), nil
+		return trailOf(last, query), nil
 	}
 	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Or run without faults", dryRuns, differs(before, last, deferred), ownQueue)
 }
