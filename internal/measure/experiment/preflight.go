@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -231,7 +230,7 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		}
 		p.addLoser(m, open, failing, known)
 		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" && m.result == nil { // a run without a fault may need only the ledger
-			last.Faults, _ = wait.Until(ctx, pollInterval, ledgerArrives, func() (bool, error) { return i.auditor.hasRows(ctx, id, 1), nil })
+			last.Faults, _ = wait.Until(ctx, pollInterval, max(i.cfg.Settle, minSettle), func() (bool, error) { return i.auditor.hasRows(ctx, id, 1), nil })
 		}
 		if process := first.Process(); process != nil && m.status >= 500 {
 			p.Output = process.LogTail()
@@ -353,9 +352,6 @@ func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	}
 }
 
-// ledgerArrives is how long to wait for a ledger row after a grab's response.
-const ledgerArrives = 2 * time.Second
-
 // inspectLedger compares the ledger with the responses, and returns how many drivers have a ledger
 // row for this order.
 func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
@@ -364,7 +360,8 @@ func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner i
 		return 0
 	}
 	var rows []order.Grab
-	_, err := wait.Until(ctx, pollInterval, ledgerArrives, func() (_ bool, err error) {
+	within := max(i.cfg.Settle, minSettle)
+	_, err := wait.Until(ctx, pollInterval, within, func() (_ bool, err error) {
 		rows, err = i.orders.Ledger(ctx, id, 1)
 		return len(rows) > 0, err
 	})
@@ -377,7 +374,7 @@ func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner i
 		p.add("ledger-query", "%v", err)
 	case len(rows) == 0:
 		p.Ledger = "has no row for the grab"
-		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: query the table that stores the winners, or look for a missing COMMIT in the service", winner, i.fleet.Shape.OrderText(id), ledgerArrives)
+		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: query the table that stores the winners, or look for a missing COMMIT in the service. If the service writes the row later, set settle to the longest delay", winner, i.fleet.Shape.OrderText(id), within)
 	case !drivers[winner]:
 		p.Ledger = fmt.Sprintf("has a row for driver %d", rows[0].Driver)
 		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the request's driver", winner, i.fleet.Shape.OrderText(id), rows[0].Driver)

@@ -422,6 +422,19 @@ func TestLedgerOfTheFirstGrab(t *testing.T) {
 				}
 			}
 		}
+		for settle, problems := range map[time.Duration]int{0: 1, 5 * time.Second: 0} { // a worker writes the row after 3 s
+			began := time.Now()
+			i := inspector{cfg: Config{Settle: settle}, fleet: &fleet.Fleet{Shape: target.Own}, auditor: &auditor{ledger: true}, orders: ledgerFunc(func() (rows []order.Grab, err error) {
+				if time.Since(began) > 3*time.Second {
+					rows = []order.Grab{{Order: 7, Driver: 1}}
+				}
+				return rows, nil
+			})}
+			var p Preflight
+			if i.inspectLedger(t.Context(), &p, 7, 1); len(p.Problems) != problems {
+				t.Errorf("a row after 3 s, settle %v: %v", settle, p.Problems)
+			}
+		}
 		i := inspector{auditor: &auditor{ledger: true}, orders: ledgerFunc(func() ([]order.Grab, error) { return nil, errors.New("no table") })}
 		var p Preflight
 		if n := i.inspectLedger(t.Context(), &p, 7, 1); n != 0 || len(p.Problems) != 1 || p.Problems[0].Text != "no table" {
