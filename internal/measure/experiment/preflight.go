@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -20,6 +19,7 @@ import (
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/wait"
+	"grablab/internal/testbed/wire"
 )
 
 // Preflight contains the findings from a few test requests to the user's service before the load.
@@ -413,16 +413,13 @@ func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 	}
 }
 
-// queriedTable matches the first table that a query reads.
-var queriedTable = regexp.MustCompile("(?i)\\bFROM\\s+(?:[\"`\\w]+\\.)?[\"`]?(\\w+)")
-
 // onlyUpdates reports whether a request writes to the table of the ledger query, but adds no row.
 func (t trail) onlyUpdates(query string) (updates bool) {
-	m := queriedTable.FindStringSubmatch(query)
+	read := wire.Table(query)
 	for _, c := range t.calls[fault.Alone] {
 		for _, s := range statements(c) {
 			verb, table, _ := strings.Cut(s, " ")
-			if m == nil || !isWrite(s) || !strings.EqualFold(table, m[1]) {
+			if !isWrite(s) || !strings.EqualFold(table, read) {
 				continue
 			}
 			if verb != "UPDATE" {
