@@ -294,7 +294,7 @@ func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:
 		return fmt.Sprintf("no order was grabbed at all: %s. Check that these orders are new (-first-order), and that the rules fit the answers (-grabbed, -taken)", a.answersSeen())
 	case unclaimed > 0:
-		return fmt.Sprintf("%s reported as taken, but no driver was told that it had won: perhaps the orders were used before, or winners were told that they had lost", share(unclaimed, c.Orders, "was", "were"))
+		return fmt.Sprintf("%s reported as taken, but no driver was told that it had won: perhaps the orders were used before, winners were told that they had lost, or the service limits how many orders a driver may have: turn such a limit off for the test", share(unclaimed, c.Orders, "was", "were"))
 	case 2*reachedLock < a.requests:
 		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s%s", reachedLock, a.requests, a.kinds(a.errors), ifLost)
 	}
@@ -302,7 +302,7 @@ func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 }
 
 // ifLost is the advice about responses that match no rule.
-const ifLost = ". If these responses mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again"
+const ifLost = ". If these responses mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again. If they limit the rate of requests, turn this limit off for the test"
 
 // unmatched quotes the responses that match no rule, and adds advice. It returns "" if there are none.
 func (a *accounting) unmatched() string {
