@@ -44,7 +44,7 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 	a, e := m.accounting, &m.evidence
 	*e = check.Evidence{
 		Units: au.cfg.units(), FromAnswers: !au.ledger, Foreign: !au.fleet.Ours && !au.fleet.Known(),
-		Promised: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard, OrderText: au.fleet.Shape.OrderText,
+		Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard, OrderText: au.fleet.Shape.OrderText,
 	}
 	var rows []order.Grab
 	if au.ledger {
@@ -57,7 +57,6 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 	m.invalidate(err, "stuck orders could not be counted")
 	checkWins := func(probeWithoutRow bool) {
 		if au.fleet.Foreign && a.unreadable == "" && a.checkWins(p.lost, probeWithoutRow) {
-			e.Promised, e.Unsure = a.told, a.unsure
 			c.answers(a)
 		}
 	}
@@ -72,7 +71,6 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 		}
 		if back != nil && err == nil {
 			rows, err = back.settle(c, a, &p, rows)
-			e.Promised = a.told
 			m.invalidate(err, "the time until rows were taken back is not known")
 		}
 		if err == nil {
@@ -188,7 +186,7 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 	probeWins := slices.DeleteFunc(p.won, func(p check.Pair) bool { return a.unreadable != "" || max(loads[p.Order], told[p.Order]) < e.Units })
 	a.probeWins = len(probeWins)
 	a.told = append(a.told, probeWins...)
-	e.Promised = a.told
+	e.Promised, e.Unsure = a.told, a.unsure
 	if !au.ledger {
 		c.countAnswers(a)
 		return
