@@ -124,10 +124,10 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // A background task may make some of the same calls. The result then contains only the calls that
 // both requests made.
 //
-// Calls after the response count only if one of them writes. Other late calls usually release the lock,
-// and a service may release it before or after its response. If a request writes after its response,
-// the two equal requests need not be in a row, because other instances may have handled those between
-// them.
+// Calls after the response count only if one of them writes or commits. Other late calls usually
+// release the lock, and a service may release it before or after its response. If a request writes
+// after its response, the two equal requests need not be in a row, because other instances may have
+// handled those between them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
 	var last []control.Call
 	return findTrail(r.cfg.Target.Database.Query, func(n int64) (request, error) {

@@ -316,6 +316,8 @@ func TestFindTrail(t *testing.T) {
 	before := request{calls: []control.Call{read, update, insert}, listened: quietFor}
 	after := request{calls: []control.Call{read, update}, behind: []control.Call{insert}, listened: minSettle}
 	elsewhere := request{calls: []control.Call{read, update}, listened: minSettle} // another instance wrote
+	commits := request{calls: before.calls, behind: []control.Call{call("mysql COMMIT")}, listened: minSettle}
+	looks := request{calls: before.calls, behind: []control.Call{call("mysql BEGIN"), call("mysql SELECT drivers"), call("mysql COMMIT")}, listened: minSettle}
 	for name, tt := range map[string]struct {
 		requests [dryRuns]request
 		long     time.Duration // how long a request may make calls after its response; -1 if the trail is unknown
@@ -326,6 +328,8 @@ func TestFindTrail(t *testing.T) {
 		"after, between":       {[dryRuns]request{before, after, before}, minSettle},
 		"by another, between":  {[dryRuns]request{after, elsewhere, elsewhere, after}, minSettle},
 		"by another, but once": {[dryRuns]request{after, elsewhere, elsewhere, elsewhere, elsewhere, elsewhere}, -1},
+		"before, COMMIT after": {[dryRuns]request{commits, commits}, minSettle},
+		"before, reads after":  {[dryRuns]request{looks, looks}, 0},
 	} {
 		next := func(n int64) (req request, err error) {
 			req = tt.requests[n]
@@ -336,7 +340,11 @@ func TestFindTrail(t *testing.T) {
 		if err != nil {
 			got.callsAfterAnswer = -1
 		}
-		if want := "mysql SELECT orders, mysql UPDATE orders, mysql INSERT wins"; got.callsAfterAnswer != tt.long || err == nil && callNames(got.calls[fault.Alone]) != want {
+		want := "mysql SELECT orders, mysql UPDATE orders, mysql INSERT wins"
+		if strings.Contains(name, "COMMIT") {
+			want += ", mysql COMMIT"
+		}
+		if got.callsAfterAnswer != tt.long || err == nil && callNames(got.calls[fault.Alone]) != want {
 			t.Errorf("%s: %s, %v, %v; want %v", name, callNames(got.calls[fault.Alone]), got.callsAfterAnswer, err, tt.long)
 		}
 	}

@@ -249,7 +249,7 @@ func findTrail(query string, next func(n int64) (request, error), idle func(n in
 			return t, err
 		}
 		calls, behind := req.calls, req.behind
-		if slices.ContainsFunc(behind, writes) {
+		if writesLate(calls, behind) {
 			if others == nil {
 				if others, err = idle(n); err != nil {
 					return t, err
@@ -257,7 +257,7 @@ func findTrail(query string, next func(n int64) (request, error), idle func(n in
 			}
 			behind = withoutOthers(behind, others) // a background task may write to the same table at any time
 		}
-		wrote := slices.ContainsFunc(behind, writes)
+		wrote := writesLate(calls, behind)
 		if wrote {
 			longest = max(longest, req.listened)
 		}
@@ -292,6 +292,17 @@ func findTrail(query string, next func(n int64) (request, error), idle func(n in
 		return trailOf(last, query), nil
 	}
 	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Or run without faults", dryRuns, differs(before, last, deferred), ownQueue)
+}
+
+// writesLate reports whether a request writes after its response, or commits a transaction in which it
+// has written before.
+func writesLate(calls, behind []control.Call) bool {
+	open := false
+	for _, c := range calls {
+		open = (open || writes(c)) && !does(c, "COMMIT")
+	}
+	i := slices.IndexFunc(behind, func(c control.Call) bool { return does(c, "BEGIN") || does(c, "COMMIT") })
+	return slices.ContainsFunc(behind, writes) || open && i >= 0 && !does(behind[i], "BEGIN")
 }
 
 // differs names a difference between two requests. before and last are their calls before the
