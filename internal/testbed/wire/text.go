@@ -145,7 +145,7 @@ func statementName(words []string) string {
 			return statementName(main)
 		}
 		return verb
-	case "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "DO": // Django numbers its savepoints
+	case "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "DO": // clients may give each savepoint a new name
 		if verb == "DO" && slices.ContainsFunc(rest, func(w string) bool { return w[0] == '$' }) { // LANGUAGE may come before the block
 			return DoBlock
 		}
