@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,8 +18,9 @@ import (
 )
 
 // booth starts two instances of a user's service and returns their URLs, separated by a comma.
-// POST /booth/orders opens orders, and POST /booth/ID grabs one.
-func booth(t *testing.T) (targets string) {
+// POST /booth/orders opens orders, and POST /booth/ID grabs one. If strategies is not empty, clients can
+// switch between them.
+func booth(t *testing.T, strategies ...string) (targets string) {
 	var mu sync.Mutex
 	next := 1
 	taken := map[string]bool{}
@@ -27,6 +29,10 @@ func booth(t *testing.T) (targets string) {
 		defer mu.Unlock()
 		id, isGrab := strings.CutPrefix(r.URL.Path, "/booth/")
 		switch {
+		case r.URL.Path == "/strategies" && len(strategies) > 0:
+			json.NewEncoder(w).Encode(strategies)
+		case r.URL.Path == "/strategy" && len(strategies) > 0:
+			fmt.Fprint(w, `{"lease_ms":50}`)
 		case strings.HasPrefix(r.URL.Path, "/broken/"):
 			w.WriteHeader(http.StatusInternalServerError)
 		case r.Method == http.MethodPost && id == "orders":
@@ -78,6 +84,33 @@ func TestCheck(t *testing.T) {
 			if code != int(tt.exit) || !strings.Contains(says, tt.says) {
 				t.Errorf("%s, %q: exit %d, want %d and …%s…\n%s", command[0], tt.rest, code, tt.exit, tt.says, says)
 			}
+		}
+	}
+}
+
+// TestTriedStrategies checks that check tries every strategy of a service and announces how many are
+// left, while init tries only the first and announces none.
+func TestTriedStrategies(t *testing.T) {
+	t.Chdir(t.TempDir())
+	common := []string{"-targets", booth(t, "one", "two", "three"), "-open-orders", "/booth/orders -> .id", "-path", "/booth/{order}", "-grabbed", "json:.code==0", "-taken", "json:.code==1"}
+	for _, tt := range []struct {
+		command []string
+		want    []string
+	}{
+		{[]string{"check"}, []string{"one", "two", "three"}},
+		{[]string{"init", "-yes", "-out", "t.yaml"}, []string{"one"}},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := exitOf(context.Background(), append(tt.command, common...), &stdout, &stderr)
+		var tried []string
+		for line := range strings.Lines(stdout.String()) {
+			if name := strings.TrimSpace(line); slices.Contains([]string{"one", "two", "three"}, name) {
+				tried = append(tried, name)
+			}
+		}
+		announced := strings.Contains(stderr.String(), "trying 2 more strategies")
+		if code != int(exitDone) || !slices.Equal(tried, tt.want) || announced != (len(tt.want) > 1) || strings.Contains(stderr.String(), "trying 3") {
+			t.Errorf("%q: exit %d, tried %q, want %q\n%s%s", tt.command, code, tried, tt.want, &stdout, &stderr)
 		}
 	}
 }

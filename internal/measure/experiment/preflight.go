@@ -86,10 +86,10 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 		return err
 	}
 	i, all := w.inspector(), cfg.strategies(w.fleet)
-	if len(all) > 1 {
-		progress.say("trying %d strategies, one after another; to try fewer, name them with -strategies", len(all))
-	}
-	for _, s := range all {
+	for n, s := range all {
+		if n == 1 { // not earlier, because the caller may cancel ctx after the first strategy
+			progress.say("trying %d more strategies, one after another; to try fewer, name them with -strategies", len(all)-1)
+		}
 		p := i.inspect(ctx, s)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -105,6 +105,9 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 			}
 		}
 		show(p)
+		if ctx.Err() != nil {
+			break
+		}
 	}
 	return ctx.Err()
 }
