@@ -229,7 +229,7 @@ func (in *injection) overwritten(e check.Evidence) string {
 	if i < 0 {
 		return text + "no driver, so it may not name every driver who won: if the service undoes grabs, add -compensation"
 	}
-	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query", e.Ledger[i].Driver)
+	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query. If the service deletes the row of a second grab, add -compensation", e.Ledger[i].Driver)
 }
 
 // modeOf returns the ID of the known failure mode that fits an order, or "" if none fits. Without a
