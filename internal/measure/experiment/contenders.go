@@ -258,6 +258,9 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 // cancelUnlessFirst discards the injection if the affected driver should have written first but has
 // not.
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
+	if c.variation == affectedFirst && s.waitsForOthers() {
+		return
+	}
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
 		why := "the affected driver did not write before the others"
 		if c.variation == affectedFirst {
@@ -265,6 +268,16 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 		}
 		s.cancelStrike(c, why)
 	}
+}
+
+// waitsForOthers reports whether the affected driver has sent its write, but the database makes it wait.
+// The reason is that the stopped contenders hold row or gap locks, so they cannot write second. A fault
+// that hits the database may delay the write too, so it does not count.
+func (s *strike) waitsForOthers() bool {
+	if !s.in.fault.Freezes && s.in.fault.Hits == 0 || s.in.struck.AwaitsDatabase == nil {
+		return false
+	}
+	return s.in.struck.AwaitsDatabase(s.in.lease() / 4)
 }
 
 // mustClaimFirst reports whether the affected driver must write first to reveal a bug. If it wrote

@@ -269,6 +269,32 @@ func TestContendersPassTheLock(t *testing.T) {
 	})
 }
 
+// TestDatabaseMakesAffectedWait checks when a strike counts although the affected driver did not write
+// first. The database must have made its write wait, and the fault must not be the reason.
+func TestDatabaseMakesAffectedWait(t *testing.T) {
+	for _, tt := range []struct {
+		fault  fault.Fault
+		waited time.Duration // how long the database has not replied
+		counts bool
+	}{
+		{fault.Fault{Freezes: true}, 300 * time.Millisecond, true},
+		{fault.Fault{Hits: lock.Redis}, 300 * time.Millisecond, true},
+		{fault.Fault{}, 300 * time.Millisecond, false},
+		{fault.Fault{Freezes: true}, 200 * time.Millisecond, false},
+	} {
+		in := &injection{
+			cell: &Cell{Struck: new(1)}, responses: newResponses(), ttl: time.Second, fault: tt.fault,
+			struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{}},
+		}
+		in.struck.AwaitsDatabase = func(long time.Duration) bool { return tt.waited >= long }
+		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, variation: affectedFirst, struck: true}
+		newStrike(in, c).cancelUnlessFirst(c, func(load.Request) bool { return false })
+		if c.struck != tt.counts {
+			t.Errorf("%+v, no reply for %v: counts %v, want %v (%s)", tt.fault, tt.waited, c.struck, tt.counts, c.missed)
+		}
+	}
+}
+
 // TestOthersPassWhileStopped checks what the stop of a contender before its write proves. It has
 // passed the lock before the affected driver only if a later read of the ledger shows no row of
 // that driver.

@@ -36,6 +36,9 @@ type Instance struct {
 	URL            string
 	StartTook      time.Duration // how long the last start took; 0 if the user started it
 	control.Client               // controls the instance through Call
+	// AwaitsDatabase reports whether the instance has waited for a reply of the database for at least
+	// the duration long. It returns false if the instance has no proxies.
+	AwaitsDatabase func(long time.Duration) bool
 
 	fleet    *Fleet
 	index    int
@@ -59,8 +62,13 @@ type Instance struct {
 
 func (f *Fleet) newInstance(index int) *Instance {
 	in := &Instance{fleet: f, index: index}
-	in.Client = in.Call
+	in.Client, in.AwaitsDatabase = in.Call, in.awaitsDatabase
 	return in
+}
+
+func (in *Instance) awaitsDatabase(long time.Duration) bool {
+	w := in.wires
+	return w != nil && w.statements.Load() > 0 && time.Since(time.Unix(0, w.busySince.Load())) >= long
 }
 
 // Name returns a name such as "instance 1". It is known from the beginning, unlike the ID, which

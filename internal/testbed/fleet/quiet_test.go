@@ -73,3 +73,31 @@ func TestAwaitQuietByDefinition(t *testing.T) {
 		t.Errorf("results %v; want at least 20 of each", results)
 	}
 }
+
+// TestAwaitsDatabase checks that an instance awaits the database only while a statement runs, and only
+// once it has run long enough.
+func TestAwaitsDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newFleet("").newInstance(0)
+		if in.AwaitsDatabase(0) {
+			t.Error("an instance without proxies awaits the database")
+		}
+		in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
+		time.Sleep(time.Second)
+		var sending sync.WaitGroup
+		sending.Go(func() {
+			_ = in.wires.tap(t.Context(), wire.Event{Server: "db", Text: "UPDATE orders"}, func(context.Context) error {
+				time.Sleep(100 * time.Millisecond)
+				return nil
+			})
+		})
+		time.Sleep(50 * time.Millisecond)
+		if !in.AwaitsDatabase(50*time.Millisecond) || in.AwaitsDatabase(51*time.Millisecond) {
+			t.Error("the statement has run for 50ms")
+		}
+		sending.Wait()
+		if in.AwaitsDatabase(0) {
+			t.Error("the statement has ended")
+		}
+	})
+}

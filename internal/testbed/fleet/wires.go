@@ -35,6 +35,7 @@ type wires struct {
 	holds     *control.Server // breakpoints for requests that pass through the proxies
 
 	statements    atomic.Int64 // number of statements that the database is executing now
+	busySince     atomic.Int64 // when statements last became 1, in Unix nanoseconds
 	lastStatement atomic.Int64 // when the database last replied, in Unix nanoseconds
 
 	mu            sync.Mutex
@@ -202,7 +203,9 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 // counted wraps send, so that w.statements counts a statement while the database executes it.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		w.statements.Add(1)
+		if w.statements.Add(1) == 1 {
+			w.busySince.Store(time.Now().UnixNano())
+		}
 		defer func() {
 			w.lastStatement.Store(time.Now().UnixNano())
 			w.statements.Add(-1)
