@@ -64,7 +64,7 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 		advice = "set a longer -ttl"
 	}
 	if c.variation == otherRestarts {
-		advice += ". If a single worker makes all grabs, it waits for the stopped driver, so this cannot be tested"
+		advice += ". If a single worker makes all grabs, or all orders share one lock, a grab waits for the stopped driver, so this cannot be tested"
 	}
 	s.cancelStrike(c, fmt.Sprintf(late+": %s", s.in.lease(), advice))
 	return s.releaseDriver(ctx, c)

@@ -295,6 +295,21 @@ func TestDatabaseMakesAffectedWait(t *testing.T) {
 	}
 }
 
+// TestReasonsToGiveUp checks what the reason says if contenders cannot compete in time. After the restart of
+// the other instance, a lock that all orders share may be the cause.
+func TestReasonsToGiveUp(t *testing.T) {
+	for v, want := range map[variation]string{usual: "did not reconnect to its servers within 1s", otherRestarts: "or all orders share one lock"} {
+		in := &injection{cell: &Cell{Struck: new(1)}, responses: newResponses(), ttl: time.Second, struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{}}}
+		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, variation: v, struck: true}
+		if err := newStrike(in, c).giveUp(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if c.struck || !strings.Contains(c.missed, want) {
+			t.Errorf("variation %v: counts %v (%s), want a reason with %q", v, c.struck, c.missed, want)
+		}
+	}
+}
+
 // TestOthersPassWhileStopped checks what the stop of a contender before its write proves. It has
 // passed the lock before the affected driver only if a later read of the ledger shows no row of
 // that driver.
