@@ -94,7 +94,13 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	if s.in.traits.unknownLock {
 		waits = !every(s.contests, func(c *contest) bool { return c.variation == affectedFirst })
 	}
-	if waits || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.lease()*11/10) {
+	if waits || s.in.fault.ContendFor < 1 {
+		return nil
+	}
+	if s.in.traits.unknownLock {
+		s.noteEarly(s.claimed(ctx)) // if a grab is a single call, its driver has written when that call is answered
+	}
+	if wait.For(ctx, s.in.lease()*11/10) {
 		return nil
 	}
 	return context.Cause(ctx)

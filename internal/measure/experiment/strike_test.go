@@ -308,6 +308,35 @@ func TestContendersCompeteLongEnough(t *testing.T) {
 	}
 }
 
+// TestWritesBeforeTheLeaseEnds makes the contenders wait until the lease has expired. If the affected
+// driver has written by the time they begin to wait, its lease was not too short. A contender that is
+// refused later then counts as competition, as in a grab that is a single call.
+func TestWritesBeforeTheLeaseEnds(t *testing.T) {
+	const lease = time.Second
+	for after, early := range map[time.Duration]bool{0: true, lease / 2: false, 2 * lease: false} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			in := &injection{
+				traits: traits{unknownLock: true, liveLedger: true}, cell: &Cell{}, responses: newResponses(), ttl: lease,
+				strategy: lock.Strategy{Excludes: catalog.Global}, fault: fault.Fault{ContendFor: 1.5},
+				w: &worker{fleet: &fleet.Fleet{}, orders: slowLedger{0, map[int64]time.Time{1: began.Add(after)}}, ledger: true},
+			}
+			other := load.Request{Order: 7, Driver: 2}
+			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{other}, variation: affectedFirst, heldSince: began, contendedSince: began}
+			if err := newStrike(in, c).awaitExpiry(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took < lease*11/10 || took > lease*6/5 {
+				t.Errorf("written after %v: the contenders came after %v", after, took)
+			}
+			in.responses.add(other, response{grab.Taken, time.Now(), time.Now().Add(time.Millisecond)})
+			if c.endedInTime != early || in.competed(c) != early {
+				t.Errorf("written after %v: in time %v, competed %v, want %v", after, c.endedInTime, in.competed(c), early)
+			}
+		})
+	}
+}
+
 // TestStepsAreInterrupted interrupts steps of a strike while they wait. Each step that still waits
 // must return the cause of the interruption.
 func TestStepsAreInterrupted(t *testing.T) {
