@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"time"
 )
 
 // File writes each event as one line of JSON with a single write(2). If the process is killed, only
@@ -15,7 +14,6 @@ import (
 type File struct {
 	instance    string
 	incarnation int // how many times the instance has started, including this time
-	clock       func() time.Duration
 
 	mu   sync.Mutex
 	file *os.File
@@ -36,7 +34,7 @@ func Create(path, instance string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", errors.Join(err, f.Close()))
 	}
-	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
+	return &File{instance: instance, incarnation: last + 1, file: f}, nil
 }
 
 // Record appends e to the file. If the write fails, the event is missing from the file, and Close
@@ -45,7 +43,7 @@ func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seq++
-	e.Seq, e.T, e.Instance, e.Incarnation = f.seq, f.clock(), f.instance, f.incarnation
+	e.Seq, e.T, e.Instance, e.Incarnation = f.seq, Clock(), f.instance, f.incarnation
 	f.buf = f.buf[:0]
 	if f.torn {
 		f.buf = append(f.buf, '\n')

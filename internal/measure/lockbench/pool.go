@@ -41,7 +41,7 @@ type process struct {
 
 // newPool starts the worker processes and waits until they respond.
 func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
-	p := &pool{clock: history.Clock()}
+	p := &pool{clock: history.Clock}
 	for i := range processes {
 		proc, err := startProcess(ctx, st, exe, fmt.Sprintf("worker-%d", i+1))
 		if err != nil {

@@ -103,7 +103,7 @@ func serve(socket string) error {
 	if err != nil {
 		return err
 	}
-	w := &worker{clock: history.Clock(), open: map[string]*openLock{}}
+	w := &worker{clock: history.Clock, open: map[string]*openLock{}}
 	defer w.close()
 	server := rpc.NewServer()
 	if err := server.RegisterName("Worker", w); err != nil {

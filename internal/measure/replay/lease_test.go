@@ -604,7 +604,7 @@ func TestServerThatCannotBeRead(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 		defer client.Close()
 		a := withoutServers(0)
-		a.servers["redis"], a.store, a.clock = client, store, history.Clock()
+		a.servers["redis"], a.store, a.clock = client, store, history.Clock
 		p, step := a.actors[0], schedule.Step{Actor: "A", Kind: schedule.Call, Phase: "acquire", N: 1, Target: "redis"}
 		if p.begun = true; fails == schedule.DB {
 			step.Target = schedule.DB

@@ -96,7 +96,7 @@ type replayer struct {
 const grabTimeout = 10 * time.Minute
 
 func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
-	r := &replayer{Config: cfg, servers: map[string]*redis.Client{}, routes: map[string]stack.Routes{}, clock: history.Clock()}
+	r := &replayer{Config: cfg, servers: map[string]*redis.Client{}, routes: map[string]stack.Routes{}, clock: history.Clock}
 	if r.stack, err = stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: cfg.Strategy.Needs}); err != nil {
 		return r, err
 	}

@@ -87,7 +87,7 @@ type answerLatency struct {
 }
 
 func newOrders() *orders {
-	return &orders{clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}}
+	return &orders{clock: history.Clock, outcomes: map[string]int{}, started: map[string]int{}}
 }
 
 // judge sets the order's state from its sales and the refused drivers.
