@@ -3,7 +3,6 @@ package history
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,20 +54,6 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 			}
 		}
 	}
-}
-
-func parse(line []byte) (Event, error) {
-	var e Event
-	if len(line) > maxLine {
-		return Event{}, fmt.Errorf("it has %d bytes", len(line))
-	}
-	if err := json.Unmarshal(line, &e); err != nil {
-		return Event{}, err
-	}
-	if e.Seq == 0 || e.Kind == "" {
-		return Event{}, errors.New("no event")
-	}
-	return e, nil
 }
 
 // lastIncarnation returns the incarnation in the last complete event in tail, or 0 if there is

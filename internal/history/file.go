@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,12 +16,14 @@ type File struct {
 	instance    string
 	incarnation int // how many times the instance has started, including this time
 
-	mu   sync.Mutex
-	file *os.File
-	seq  uint64
-	buf  []byte
-	torn bool  // whether the file ends with an incomplete line
-	err  error // the first write error
+	mu    sync.Mutex
+	file  *os.File
+	seq   uint64
+	event Event         // the event that Record writes; a field, so that encoding it allocates no memory
+	line  bytes.Buffer  // the line of that event
+	lines *json.Encoder // writes to line
+	torn  bool          // whether the file ends with an incomplete line
+	err   error         // the first write error
 }
 
 // Create creates the event file of an instance. If the file already exists, Create opens it and keeps
@@ -34,7 +37,9 @@ func Create(path, instance string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", errors.Join(err, f.Close()))
 	}
-	return &File{instance: instance, incarnation: last + 1, file: f}, nil
+	events := &File{instance: instance, incarnation: last + 1, file: f}
+	events.lines = json.NewEncoder(&events.line)
+	return events, nil
 }
 
 // Record appends e to the file. If the write fails, the event is missing from the file, and Close
@@ -44,12 +49,14 @@ func (f *File) Record(e Event) {
 	defer f.mu.Unlock()
 	f.seq++
 	e.Seq, e.T, e.Instance, e.Incarnation = f.seq, Clock(), f.instance, f.incarnation
-	f.buf = f.buf[:0]
+	e.Note = e.Note[:min(len(e.Note), maxNote)]
+	f.line.Reset()
 	if f.torn {
-		f.buf = append(f.buf, '\n')
+		f.line.WriteByte('\n')
 	}
-	f.buf = append(e.AppendJSON(f.buf), '\n')
-	n, err := f.file.Write(f.buf)
+	f.event = e
+	_ = f.lines.Encode(&f.event) // cannot fail for an event
+	n, err := f.file.Write(f.line.Bytes())
 	if err == nil {
 		f.torn = false
 		return
