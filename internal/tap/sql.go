@@ -8,9 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// Connector wraps a database driver so that each remote step goes through t. The steps are BEGIN,
-// COMMIT, ROLLBACK, PING, and every query and statement. Connector counts all steps except PING in
-// statements. If t is nil, it only counts the steps.
+// Connector wraps a database driver so that every query, every statement and every PING goes through t.
+// Connector counts all of them except PING in statements. If t is nil, it only counts.
+//
+// A transaction must send BEGIN, COMMIT and ROLLBACK as statements. The methods of sql.Tx bypass t.
 //
 // After t has refused a step or lost a reply, the connection is not used again, because its state
 // is unknown, as after a network failure. Prepared statements are not supported, so the driver must
@@ -55,16 +56,14 @@ type conn struct {
 	suspect bool // whether its state is unknown, because the tap refused a call or lost a reply
 }
 
-// step makes one database call through the tap. If the reply is lost, it also calls undo.
-func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
+// step makes one database call through the tap. If the reply of a query is lost, it closes the rows.
+func step[T any](ctx context.Context, c *conn, send func() (T, error)) (T, error) {
 	var (
 		none, got T
 		err       error
-		sent      bool
 	)
 	told := c.of.tap.do(ctx, OpFrom(ctx, c.of.op), func(context.Context) error {
 		got, err = send()
-		sent = err == nil
 		if !errors.Is(err, driver.ErrSkip) {
 			c.of.statements.Add(1)
 		}
@@ -75,29 +74,19 @@ func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func
 	}
 	if !errors.Is(told, err) {
 		c.suspect = true
-		if sent && undo != nil {
-			undo(got)
+		if rows, ok := any(got).(driver.Rows); ok && err == nil {
+			rows.Close()
 		}
 	}
 	return none, told
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return step(ctx, c, func() (driver.Result, error) { return c.fullConn.ExecContext(ctx, query, args) }, nil)
+	return step(ctx, c, func() (driver.Result, error) { return c.fullConn.ExecContext(ctx, query, args) })
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
-}
-
-// BeginTx starts a transaction. If the reply is lost, it closes the connection, so that the server
-// ends the transaction.
-func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &tx{inner, c, ctx}, nil
+	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) })
 }
 
 // PrepareContext always fails, because a prepared statement's calls would bypass the tap.
@@ -132,22 +121,4 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 		return n.CheckNamedValue(v)
 	}
 	return driver.ErrSkip
-}
-
-// tx stores the transaction's context, because Commit and Rollback have no context parameter.
-type tx struct {
-	inner driver.Tx
-	conn  *conn
-	ctx   context.Context
-}
-
-func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
-
-// Rollback works even after the context has ended, because an ended context is often the reason for
-// a rollback.
-func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
-
-func (t *tx) end(ctx context.Context, end func() error) error {
-	_, err := step(ctx, t.conn, func() (none struct{}, err error) { return none, end() }, nil)
-	return err
 }

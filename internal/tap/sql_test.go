@@ -63,30 +63,24 @@ func TestConnectorTapsEachStep(t *testing.T) {
 	scope := tap.Scope{Order: 7, Driver: 42}
 	ctx, end := scope.Enter(t.Context(), tap.Claim)
 	defer end()
-	tx, err := db.BeginTx(ctx, nil) // 1
+	conn, err := db.Conn(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO t VALUES (?)", 1); err != nil { // 2
-		t.Fatal(err)
+	defer conn.Close()
+	for _, statement := range []string{"BEGIN", "INSERT INTO t VALUES (1)", "COMMIT", "BEGIN", "ROLLBACK"} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var v int
-	if err := tx.QueryRowContext(ctx, "SELECT v FROM t").Scan(&v); err != nil || v != 1 { // 3
+	if err := conn.QueryRowContext(ctx, "SELECT v FROM t WHERE v = ?", 1).Scan(&v); err != nil || v != 1 { // 6
 		t.Fatalf("%d, %v", v, err)
-	}
-	if err := tx.Commit(); err != nil { // 4
-		t.Fatal(err)
-	}
-	if tx, err = db.BeginTx(ctx, nil); err != nil { // 5
-		t.Fatal(err)
-	}
-	if err := tx.Rollback(); err != nil { // 6
-		t.Fatal(err)
 	}
 	if got := n.Load() - before; got != 6 {
 		t.Errorf("%d statements, want 6", got)
 	}
-	if err := db.PingContext(ctx); err != nil { // 7, and no statement
+	if err := conn.PingContext(ctx); err != nil { // 7, and no statement
 		t.Fatal(err)
 	}
 	if got := n.Load() - before; got != 6 {
@@ -127,15 +121,17 @@ func TestConnectorWithoutTapCounts(t *testing.T) {
 // not affect the next one.
 func TestConnectorFaults(t *testing.T) {
 	insert := func(ctx context.Context, db *sql.DB) error {
-		tx, err := db.BeginTx(ctx, nil)
+		conn, err := db.Conn(ctx)
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback()
-		if _, err := tx.ExecContext(ctx, "INSERT INTO t VALUES (1)"); err != nil {
-			return err
+		defer conn.Close()
+		for _, statement := range []string{"BEGIN", "INSERT INTO t VALUES (1)", "COMMIT"} {
+			if _, err := conn.ExecContext(ctx, statement); err != nil {
+				return err
+			}
 		}
-		return tx.Commit()
+		return nil
 	}
 	tests := []struct {
 		name   string
