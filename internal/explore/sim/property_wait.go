@@ -120,8 +120,7 @@ func (o *oracle) waitsInQueue(a *actor) bool {
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
 	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise, a client may have to resume its session first
-		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
-		bound = min(bound, time.Duration(heard*float64(o.cluster.TTL)))
+		bound = min(bound, o.cluster.TTL/10)
 	}
 	bound = max(bound, longestPause)
 	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late

@@ -276,12 +276,9 @@ type Strategy struct {
 
 // Promises lists what a lock promises beyond mutual exclusion, so that the explorer can check it.
 type Promises struct {
-	// WakeUp limits how long a waiter may take to get a released lock, even if a message is lost.
-	// It is a fraction of the TTL, and 0 means 0.5.
+	// WakeUp limits how long a waiter may take to get a released lock if a message may be lost. It is
+	// a fraction of the TTL, and 0 means 0.5. As long as all messages arrive in time, the limit is 0.1.
 	WakeUp float64
-	// Heard is like WakeUp, but applies only while no message is lost or late. If it is 0, the
-	// limit is 0.1, or the longest pause between two polls if that is longer.
-	Heard float64
 	// InOrder says which clients get the lock in order of arrival: all of them, or only those of
 	// the same process. The promise holds as long as none of their calls fails.
 	InOrder catalog.Exclusion
@@ -341,20 +338,13 @@ type SearchClaim struct {
 
 // Find returns the strategy with the given name from Strategies, Peers or KnownBroken.
 func Find(name string) (Strategy, error) {
-	named := func(s Strategy) bool { return s.Name == name }
-	for _, list := range [][]Strategy{Strategies, Peers, KnownBroken} {
-		if i := slices.IndexFunc(list, named); i >= 0 {
-			return list[i], nil
+	for _, s := range slices.Concat(Strategies, Peers, KnownBroken) {
+		if s.Name == name {
+			return s, nil
 		}
 	}
 	return Strategy{}, fmt.Errorf("lock: there is no strategy %q: use one of %s", name, strings.Join(Names(), ", "))
 }
 
 // Names returns the names of all Strategies.
-func Names() []string {
-	names := make([]string, len(Strategies))
-	for i, s := range Strategies {
-		names[i] = s.Name
-	}
-	return names
-}
+func Names() []string { return catalog.Map(Strategies, func(s Strategy) string { return s.Name }) }
