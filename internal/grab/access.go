@@ -1,7 +1,6 @@
 package grab
 
 import (
-	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -18,21 +17,10 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover logs a panic in a handler and responds with status 500. It leaves http.ErrAbortHandler to
-// net/http.
-func (a api) recover(c *gin.Context) {
-	defer func() {
-		p := recover()
-		if p == nil {
-			return
-		}
-		if p == http.ErrAbortHandler {
-			panic(p)
-		}
-		a.http.Log.Error("panic", "path", c.Request.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		refuse(c, http.StatusInternalServerError, "internal error")
-	}()
-	c.Next()
+// panicked logs a panic in a handler and responds with status 500.
+func (a api) panicked(c *gin.Context, p any) {
+	a.http.Log.Error("panic", "path", c.Request.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	refuse(c, http.StatusInternalServerError, "internal error")
 }
 
 // sameSite rejects requests from web pages on other sites. If only this host can reach the
@@ -72,7 +60,7 @@ func (a api) admin(c *gin.Context) {
 		return
 	}
 	scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || !sameText(token, a.http.AdminToken) {
+	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare([]byte(token), []byte(a.http.AdminToken)) == 0 {
 		c.Header("WWW-Authenticate", `Bearer realm="grabsvc"`)
 		refuse(c, http.StatusUnauthorized, "missing or wrong admin token: send the header Authorization: Bearer <admin token>")
 	}
@@ -94,10 +82,4 @@ func CheckToken(token string) error {
 		return errors.New("not a valid header value: remove control characters and surrounding spaces")
 	}
 	return nil
-}
-
-// sameText compares two strings in constant time.
-func sameText(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
