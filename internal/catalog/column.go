@@ -7,17 +7,7 @@ const Footnote = "loadgen explain WORD explains every word and mark of these tab
 
 // Columns explains the column headings and marks in the tables. For terms that need more explanation,
 // see [Words].
-var Columns = parseColumns()
+var Columns = Parse[[]Word](columnsJSON)
 
 //go:embed columns.json
 var columnsJSON string
-
-func parseColumns() (all []Word) {
-	for _, section := range Parse[[]struct {
-		About string
-		Words []Word
-	}](columnsJSON) {
-		all = append(all, section.Words...)
-	}
-	return all
-}
