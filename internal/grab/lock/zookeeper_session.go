@@ -32,32 +32,39 @@ type Ensemble struct {
 func (e *Ensemble) Ping(ctx context.Context) error {
 	var errs []error
 	for _, addr := range e.Servers {
-		err := serves(ctx, addr)
+		_, err := ZooKeeperStatus(ctx, addr)
 		if err == nil {
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("lock: ZooKeeper at %s: %w", addr, err))
+		errs = append(errs, fmt.Errorf("lock: %w", err))
 	}
 	return errors.Join(errs...)
 }
 
-// serves returns an error if the server at addr is not part of a quorum. In that case, its status
-// has no line "Mode:".
-func serves(ctx context.Context, addr string) error {
+// ZooKeeperStatus returns the status of the server at addr. It returns an error if the server is not
+// part of a quorum. In that case, its status has no line "Mode:".
+func ZooKeeperStatus(ctx context.Context, addr string) (string, error) {
+	status, err := ZooKeeperCommand(ctx, addr, "srvr")
+	if err == nil && !strings.Contains(status, "\nMode: ") {
+		err = fmt.Errorf("ZooKeeper at %s is not ready: %.80q", addr, status)
+	}
+	return status, err
+}
+
+// ZooKeeperCommand sends a four-letter command to a server and returns the response.
+func ZooKeeperCommand(ctx context.Context, addr, command string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return err
+		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := io.WriteString(conn, "srvr"); err != nil {
-		return err
+	_, err = io.WriteString(conn, command)
+	answer, unread := io.ReadAll(conn)
+	if err := errors.Join(err, unread); err != nil {
+		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
 	}
-	answer, err := io.ReadAll(conn)
-	if err == nil && !strings.Contains(string(answer), "\nMode: ") {
-		err = errors.New("it does not serve")
-	}
-	return err
+	return string(answer), nil
 }
 
 // A ZooKeeperSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the

@@ -3,12 +3,12 @@ package stack
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"grablab/internal/grab/lock"
 )
 
 // zooKeeperProgram contains the paths of Java and ZooKeeper. The stack starts Java itself, because
@@ -63,7 +63,9 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 			}, os.WriteFile(cfg, []byte(text), 0o600)
 		},
 		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
-			conf, err := zooKeeperCommand(ctx, addr, "conf")
+			ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
+			defer cancel()
+			conf, err := lock.ZooKeeperCommand(ctx, addr, "conf")
 			if err == nil && strings.Contains(conf, "dataDir=") && !strings.Contains(conf, "dataDir="+data+"/") {
 				err = fmt.Errorf("%w: another ZooKeeper answers at this address", errPortTaken)
 			}
@@ -79,35 +81,14 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 // may never respond.
 const zooKeeperAnswer = 500 * time.Millisecond
 
-// zooKeeperCommand sends a four-letter command to a server and returns the response.
-func zooKeeperCommand(ctx context.Context, addr, command string) (answer string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	var text []byte
-	if err == nil {
-		defer conn.Close()
-		defer context.AfterFunc(ctx, func() { conn.Close() })()
-		if _, err = io.WriteString(conn, command); err == nil {
-			text, err = io.ReadAll(conn)
-		}
-	}
-	if err != nil {
-		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
-	}
-	return string(text), nil
-}
-
 // askZooKeeper returns a server's version, or an error if the server is not ready yet.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
-	answer, err := zooKeeperCommand(ctx, addr, "srvr")
+	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
+	defer cancel()
+	status, err := lock.ZooKeeperStatus(ctx, addr)
 	if err != nil {
 		return serverInfo{}, err
 	}
-	text, ok := strings.CutPrefix(answer, "Zookeeper version: ")
-	if !ok || !strings.Contains(answer, "\nMode: ") {
-		return serverInfo{}, fmt.Errorf("ZooKeeper at %s is not ready: %.80q", addr, answer)
-	}
-	number, _, _ := strings.Cut(text, "-")
+	number, _, _ := strings.Cut(strings.TrimPrefix(status, "Zookeeper version: "), "-")
 	return serverInfo{version: "ZooKeeper " + number}, nil
 }
