@@ -183,7 +183,7 @@ func (s *exploreSettings) readReplay() error {
 
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
-		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
+		r, err := explore.ReplayBy(ctx, nil, s.Command, s.course, name)
 		if err != nil {
 			return results, err
 		}

@@ -179,7 +179,7 @@ func TestSurvives(t *testing.T) {
 			if want.name != "panics-later" {
 				return
 			}
-			again, err := explore.ReplayBy(t.Context(), command, f.Schedule, "")
+			again, err := explore.ReplayBy(t.Context(), nil, command, f.Schedule, "")
 			if err != nil || again.Verdict != again.Expected || len(again.Failures) != 1 || again.Failures[0].Why != f.Why {
 				t.Errorf("the replay: %v, %+v", err, again)
 			}

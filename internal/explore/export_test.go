@@ -8,5 +8,5 @@ import (
 
 // Replay replays one schedule in this process.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
-	return replayOne(ctx, bubble, nil, sched, strategy)
+	return ReplayBy(ctx, bubble, nil, sched, strategy)
 }

@@ -148,13 +148,9 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 }
 
 // ReplayBy executes one schedule. If strategy is empty, it uses the strategy that the schedule
-// names. The schedule runs in a child process, because the strategy may crash its process. A replay
-// without a failure does not prove that the strategy is safe.
-func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
-	return replayOne(ctx, nil, command, sched, strategy)
-}
-
-func replayOne(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string) (Result, error) {
+// names. The schedule runs in a child process, because the strategy may crash its process; if command is
+// nil, it runs in bubble instead. A replay without a failure does not prove that the strategy is safe.
+func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	strategy = cmp.Or(strategy, sched.Strategy)
 	if p, _, ok := catalog.FindProperty(sched.Property); ok {
 		sched.Property = p.Name

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,7 +193,7 @@ const withinSecond = 500 * time.Millisecond
 // same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	env := inst.clients
-	for _, s := range w.cluster.zkServers() {
+	for _, s := range serversOf[*zkServer](w.cluster) {
 		env.ZooKeeper = s.ensemble(inst)
 	}
 	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
@@ -204,15 +203,14 @@ func (w *world) env(inst *instance) lock.Env {
 	return env
 }
 
-// zkServers returns the nodes that run ZooKeeper, with their servers.
-func (c *Cluster) zkServers() iter.Seq2[*node, *zkServer] {
-	return func(yield func(*node, *zkServer) bool) {
-		for _, n := range c.nodes {
-			if s, ok := n.lockServer.(*zkServer); ok && !yield(n, s) {
-				return
-			}
+// serversOf returns the cluster's servers of one type, such as [*redisServer].
+func serversOf[S lockServer](c *Cluster) (servers []S) {
+	for _, n := range c.nodes {
+		if s, ok := n.lockServer.(S); ok {
+			servers = append(servers, s)
 		}
 	}
+	return servers
 }
 
 // Close closes the clients and the servers.
@@ -222,10 +220,8 @@ func (c *Cluster) Close() {
 			_ = client.Close()
 		}
 	}
-	for _, n := range c.nodes {
-		if r, ok := n.lockServer.(*redisServer); ok {
-			r.close()
-		}
+	for _, r := range serversOf[*redisServer](c) {
+		r.close()
 	}
 }
 
@@ -277,10 +273,8 @@ func (x *execution) learn() error {
 		return nil // the first release did not free the lock, and every schedule will show that
 	}
 	x.cluster.residue = catalog.Map(x.world.entries(), func(e entry) string { return e.key })
-	for _, n := range x.cluster.nodes {
-		if r, ok := n.lockServer.(*redisServer); ok {
-			r.findCounters()
-		}
+	for _, r := range serversOf[*redisServer](x.cluster) {
+		r.findCounters()
 	}
 	return err
 }

@@ -380,7 +380,7 @@ func (x *execution) finish() {
 	x.gate.mu.Lock()
 	x.gate.ungated = true
 	x.gate.mu.Unlock()
-	for _, s := range x.cluster.zkServers() {
+	for _, s := range serversOf[*zkServer](x.cluster) {
 		s.settle()
 	}
 	if err := x.world.start(x.cluster.prober); err != nil {

@@ -110,15 +110,13 @@ func (o *oracle) judgeHolder(a *actor) {
 // sessionExpired reports whether an actor's client was told that the session with the actor's lease
 // had expired.
 func (o *oracle) sessionExpired(a *actor) bool {
-	for n, s := range o.cluster.zkServers() {
+	return slices.ContainsFunc(serversOf[*zkServer](o.cluster), func(s *zkServer) bool {
 		if s.timesExpired(a.inst) == a.expiries {
-			continue
+			return false
 		}
-		if _, stored := n.leaseOf(a.value); !stored {
-			return true
-		}
-	}
-	return false
+		_, stored := s.leaseOf(a.value)
+		return !stored
+	})
 }
 
 func (o *oracle) awaitsRenewal(a *actor) bool {
@@ -316,13 +314,11 @@ func (o *oracle) judgeStored(a *actor) {
 
 // issued returns the highest value of a counter in Redis, or 0 if the lock leaves no counter there.
 func (w *world) issued() (highest uint64) {
-	for _, n := range w.cluster.nodes {
-		if r, ok := n.lockServer.(*redisServer); ok {
-			for _, c := range r.counters {
-				text, _ := r.redis.Get(c.key)
-				number, _ := strconv.ParseUint(text, 10, 64) // 0 if the counter is gone
-				highest = max(highest, number)
-			}
+	for _, r := range serversOf[*redisServer](w.cluster) {
+		for _, c := range r.counters {
+			text, _ := r.redis.Get(c.key)
+			number, _ := strconv.ParseUint(text, 10, 64) // 0 if the counter is gone
+			highest = max(highest, number)
 		}
 	}
 	return highest

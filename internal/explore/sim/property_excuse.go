@@ -70,23 +70,13 @@ func (s *causes) oneReplyLost() bool {
 
 // hasSession reports whether an instance is connected to every server that requires a session.
 func (w *world) hasSession(inst *instance) bool {
-	for _, s := range w.cluster.zkServers() {
-		if !s.connected(inst) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(serversOf[*zkServer](w.cluster), func(s *zkServer) bool { return !s.connected(inst) })
 }
 
 // sessionEnded reports whether a server has ended a session early. Its client connects again only
 // after a second.
 func (w *world) sessionEnded() bool {
-	for n := range w.cluster.zkServers() {
-		if n.ahead != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(serversOf[*zkServer](w.cluster), func(s *zkServer) bool { return s.ahead != 0 })
 }
 
 // queues reports whether the servers keep clients in a queue, whose first entry owns the lock.

@@ -190,10 +190,8 @@ func (x *execution) forget(r *redisServer, by schedule.Kind) {
 // the network was broken.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
-	for _, n := range w.cluster.nodes {
-		if r, ok := n.lockServer.(*redisServer); ok {
-			r.messages.arrive(func(c *conn) bool { return c.owner == inst })
-		}
+	for _, r := range serversOf[*redisServer](w.cluster) {
+		r.messages.arrive(func(c *conn) bool { return c.owner == inst })
 	}
 }
 
@@ -209,7 +207,7 @@ func (x *execution) begin(a *actor) bool {
 	synctest.Wait() // run the goroutines whose timers expired during the sleep
 	ctx, cancel := context.WithCancel(context.Background())
 	a.begun, a.begin, a.cancel = true, x.world.elapsed(), cancel
-	for _, s := range x.cluster.zkServers() {
+	for _, s := range serversOf[*zkServer](x.cluster) {
 		a.expiries = s.timesExpired(a.inst)
 	}
 	x.gate.mu.Lock()
