@@ -229,14 +229,6 @@ func (c *combiner) directDone() {
 	c.sendNextLocked()
 }
 
-// batchDone records that a batch has finished.
-func (c *combiner) batchDone() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sending = false
-	c.sendNextLocked()
-}
-
 // sendNextLocked sends the next batch unless there is none, or another one is in flight.
 func (c *combiner) sendNextLocked() {
 	if c.next != nil && !c.sending {
@@ -251,7 +243,10 @@ func (c *combiner) sendNextLocked() {
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
-	c.batchDone()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sending = false
+	c.sendNextLocked()
 }
 
 const (

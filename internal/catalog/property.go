@@ -1,8 +1,6 @@
 package catalog
 
-import (
-	_ "embed"
-)
+import _ "embed"
 
 // These are the names of all properties.
 const (

@@ -49,7 +49,7 @@ func (m *Mem) Create(ctx context.Context, count, units int) (int64, error) {
 func (m *Mem) Ledger(ctx context.Context, first int64, count int) ([]Grab, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.grabsIf(func(g Grab) bool { return g.Order >= first && g.Order < first+int64(count) }), ctx.Err()
+	return catalog.Filter(m.grabs, func(g Grab) bool { return g.Order >= first && g.Order < first+int64(count) }), ctx.Err()
 }
 
 // Read implements Rows.
@@ -214,11 +214,7 @@ func (t *memTx) Held(ctx context.Context, id, driver int64) (int, error) {
 }
 
 func (m *Mem) rowsOf(id, driver int64) []Grab {
-	return m.grabsIf(func(g Grab) bool { return g.Order == id && g.Driver == driver })
-}
-
-func (m *Mem) grabsIf(keep func(Grab) bool) []Grab {
-	return catalog.Filter(m.grabs, keep)
+	return catalog.Filter(m.grabs, func(g Grab) bool { return g.Order == id && g.Driver == driver })
 }
 
 func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {

@@ -1,8 +1,6 @@
 package lock
 
-import (
-	"cmp"
-)
+import "cmp"
 
 // Strategies lists all strategies in teaching order: basic locks, mistakes with SETNX, fencing,
 // databases, consensus systems, handoff, and Redis reservations. It does not include Peers and
