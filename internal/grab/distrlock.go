@@ -23,28 +23,18 @@ const (
 	distrPrefix = "distr:"
 )
 
-// Locked is the response body of POST /distrLock/{key}/{uuid}.
-type Locked struct {
-	Locked bool `json:"locked"`
-}
-
-// Released is the response body of POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was
-// released, and 0 otherwise.
-type Released struct {
-	Released int `json:"released"`
-}
-
 func (a api) distrLock(ctx context.Context, c *gin.Context) (any, error) {
 	return a.distr(ctx, c, func(ctx context.Context, r redis.UniversalClient, key, uuid string) (any, error) {
 		locked, err := lock.RawLock(ctx, r, key, uuid, distrTTL)
-		return Locked{locked}, err
+		return gin.H{"locked": locked}, err
 	})
 }
 
+// distrUnlock answers 1 if the lock was released, and 0 otherwise.
 func (a api) distrUnlock(ctx context.Context, c *gin.Context) (any, error) {
 	return a.distr(ctx, c, func(ctx context.Context, r redis.UniversalClient, key, uuid string) (any, error) {
 		released, err := lock.RawUnlock(ctx, r, key, uuid)
-		return Released{released}, err
+		return gin.H{"released": released}, err
 	})
 }
 
