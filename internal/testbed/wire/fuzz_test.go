@@ -396,7 +396,7 @@ func TestStatementText(t *testing.T) {
 		`SAVEPOINT "s139872345678592_x7"`:                             "SAVEPOINT", "RELEASE s1": "RELEASE",
 		"SET NAMES utf8mb4":                 "SET NAMES utf8mb4",
 		"set session transaction read only": "SET session transaction read",
-		"START TRANSACTION READ ONLY":       "START TRANSACTION", "commit;": "COMMIT", "begin": "BEGIN",
+		"START TRANSACTION READ ONLY":       "START TRANSACTION", "commit;": "COMMIT", "begin": "BEGIN", "END": "COMMIT", "abort work": "ROLLBACK",
 		"SELECT " + strings.Repeat("o.c, ", 99) + "o.id FROM orders o FOR UPDATE": "SELECT orders FOR UPDATE", "UPDATE `a`": "UPDATE a",
 		"(SELECT 1 FROM a) UNION (SELECT 2 FROM b)": "SELECT a", "": "EMPTY", "XA END 'x'": "XA END",
 		"/* ping */": "EMPTY", "/* ping */ SELECT 1": "SELECT", "/* cut": "?", ";;": "EMPTY", "(": "(",

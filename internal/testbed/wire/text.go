@@ -153,6 +153,10 @@ func statementName(words []string) string {
 			return "ROLLBACK TO" // the transaction goes on from its savepoint
 		}
 		return verb
+	case "END": // PostgreSQL's other names for COMMIT and ROLLBACK
+		return "COMMIT"
+	case "ABORT":
+		return "ROLLBACK"
 	default:
 		return strings.Join(append([]string{verb}, rest[:min(1, len(rest))]...), " ")
 	}
