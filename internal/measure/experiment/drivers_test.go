@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -435,6 +436,33 @@ func TestSettingsUnderAFault(t *testing.T) {
 		if under.cfg.Load.Drivers != injectionDrivers+4 || under.cfg.Load.Rate != 0 || w.cfg.TTL != 7*s || w.cfg.Load.Drivers != 20 {
 			t.Errorf("%s: the load is %+v, and the worker's own load is %+v", name, under.cfg.Load, w.cfg.Load)
 		}
+	}
+}
+
+// TestSettingsReachTheInstances fills the settings of a run one by one. If our instances have a setting of the same name, it
+// must get this value.
+func TestSettingsReachTheInstances(t *testing.T) {
+	for i := range reflect.TypeFor[fleet.Config]().NumField() {
+		var cfg Config
+		f := reflect.TypeFor[fleet.Config]().Field(i)
+		setting := reflect.ValueOf(&cfg).Elem().FieldByName(f.Name)
+		if !setting.IsValid() { // the run has no setting Lab or Say
+			continue
+		}
+		fill(setting, 2)
+		if got := reflect.ValueOf(cfg.forInstances()).Field(i); setting.IsZero() || !got.Equal(setting) {
+			t.Errorf("%s: the instances get %v, want %v", f.Name, got, setting)
+		}
+	}
+}
+
+// TestSettingsOfRunningInstances checks that each setting that running instances report replaces that of the run.
+func TestSettingsOfRunningInstances(t *testing.T) {
+	cfg := Config{Work: time.Hour, TTL: time.Hour, Wait: time.Hour, Guard: order.Naive, OnLost: grab.Abort}
+	cfg.asRunning(grab.Settings{WorkMS: 1.5, TTLMS: 2000, WaitMS: 300, Guard: order.Fenced, OnLost: grab.Ignore})
+	got := []any{cfg.Work, cfg.TTL, cfg.Wait, cfg.Guard, cfg.OnLost}
+	if want := []any{1500 * time.Microsecond, 2 * time.Second, 300 * time.Millisecond, order.Fenced, grab.Ignore}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

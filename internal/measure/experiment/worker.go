@@ -61,10 +61,16 @@ func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal)
 }
 
 func (w *worker) newFleet(port int) *fleet.Fleet {
-	return fleet.New(fleet.Config{
-		Exe: w.cfg.Exe, Instances: w.cfg.Instances, Guard: w.cfg.Guard, OnLost: w.cfg.OnLost, PerDriver: w.cfg.PerDriver, ClockOffset: w.cfg.ClockOffset,
-		OTLP: w.cfg.OTLP, Say: w.progress.say,
-	}, w.stack, port)
+	cfg := w.cfg.forInstances()
+	cfg.Say = w.progress.say
+	return fleet.New(cfg, w.stack, port)
+}
+
+// forInstances returns the settings that our own instances start with.
+func (cfg Config) forInstances() fleet.Config {
+	return fleet.Config{
+		Exe: cfg.Exe, Instances: cfg.Instances, Guard: cfg.Guard, OnLost: cfg.OnLost, PerDriver: cfg.PerDriver, ClockOffset: cfg.ClockOffset, OTLP: cfg.OTLP,
+	}
 }
 
 // close stops everything that the worker has started. It stops the instances first, so that they
