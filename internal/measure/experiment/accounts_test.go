@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -110,11 +111,15 @@ func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answe
 	var told, unsure []check.Pair
 	var lastEnd, lastDue time.Time
 	var lastSeq uint64
+	series, scheduled, sent := load.NewSeries(), load.NewHistogram(), load.NewHistogram()
 	byOrder := map[int64][]answered{}
 	var complete []int64 // orders with a response for each driver, in the order of their last responses
 	texts := 0
 	for _, x := range all {
 		pair := check.Pair{Order: x.Order, Driver: x.Driver}
+		scheduled.Add(x.end.Sub(x.due))
+		sent.Add(x.end.Sub(x.sent))
+		series.Add(x.due.Sub(a.began), x.end.Sub(x.due), x.end.Sub(x.sent))
 		outcomes[x.outcome]++
 		reachedLock := x.code == 200 || x.code == 409 || x.code == 423
 		if name := map[string]string{"http://a": "8004", "http://b": "8005"}[x.Target]; x.code != 0 {
@@ -175,7 +180,9 @@ func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answe
 		"competed": maps.Equal(a.competed, competed), "told": slices.Equal(a.told, told), "unsure": slices.Equal(a.unsure, unsure), "hiding": maps.Equal(a.hiding, hiding),
 		"samples": maps.Equal(a.samples, samples), "texts": a.texts == texts, "tried": a.tried == tried, "contended": a.contended == contended,
 		"unclaimed": slices.Equal(a.unclaimed, unclaimed), "lastEnd": a.lastEnd.Equal(lastEnd), "lastDue": a.lastDue.Equal(lastDue), "lastSeq": a.lastSeq == lastSeq,
-		"open": len(a.open) == 0, "first": (first == nil) == (len(complete) == 0),
+		"latency":           reflect.DeepEqual(a.scheduled.Latency(), scheduled.Latency()) && reflect.DeepEqual(a.sent.Latency(), sent.Latency()),
+		"latency over time": reflect.DeepEqual(a.series.OverTime(), series.OverTime()),
+		"open":              len(a.open) == 0, "first": (first == nil) == (len(complete) == 0),
 	} {
 		if !same {
 			t.Errorf("%s differs from the list of responses: %+v", name, a)

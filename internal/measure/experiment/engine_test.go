@@ -278,7 +278,8 @@ func TestEndOfTest(t *testing.T) {
 }
 
 // TestSalesByDefinition counts random responses for orders with several units. It compares the
-// figures of the sale with figures computed from the complete list of requests.
+// figures of the sale with figures computed from the complete list of requests. A driver who is told
+// to retry, or whom the service never served, does not count as refused.
 func TestSalesByDefinition(t *testing.T) {
 	shape := *target.Own
 	r := rand.New(rand.NewPCG(15, 2))
@@ -289,19 +290,24 @@ func TestSalesByDefinition(t *testing.T) {
 		type asked struct {
 			id         int64
 			came, told time.Duration
-			code       uint16
+			driverReply
 		}
 		var all []asked
 		for id := range int64(orders) {
 			for range drivers {
 				came := time.Duration(r.IntN(1000)) * time.Millisecond
-				all = append(all, asked{id, came, came + time.Duration(1+r.IntN(1000))*time.Millisecond, []uint16{200, 409, 423}[r.IntN(3)]})
+				reply := everyReply[r.IntN([]int{3, len(everyReply)}[n%2])]
+				all = append(all, asked{id, came, came + time.Duration(1+r.IntN(1000))*time.Millisecond, reply})
 			}
 		}
 		for i, k := range r.Perm(len(all)) { // the order in which responses are counted must not matter
 			x := all[k]
 			url := load.Request{Target: "http://a", Order: x.id, Driver: int64(i)}.URL([]byte("/"))
-			if err := a.add(&vegeta.Result{URL: url, Code: x.code, Timestamp: a.began.Add(x.came), Latency: x.told - x.came}, a.began); err != nil {
+			result := &vegeta.Result{URL: url, Code: x.code, Timestamp: a.began.Add(x.came), Latency: x.told - x.came}
+			if x.failure != "" {
+				result.Error = `Post "http://a": ` + x.failure + ": it failed"
+			}
+			if err := a.add(result, a.began); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -314,10 +320,10 @@ func TestSalesByDefinition(t *testing.T) {
 			var sales []time.Duration
 			lastLost := time.Duration(-1)
 			for _, x := range of {
-				switch x.code {
-				case 200:
+				switch {
+				case x.outcome == grab.Grabbed:
 					sales = append(sales, x.told)
-				case 409:
+				case x.outcome != grab.Busy && x.kind != load.Refused && x.kind != load.Interrupted:
 					lastLost = max(lastLost, x.told)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -234,6 +235,37 @@ func TestRepetitionsInEitherOrder(t *testing.T) {
 					t.Errorf("%s: %v in order %d, %v in the first", name, got, n+2, want)
 				}
 			}
+		}
+	}
+}
+
+// TestLatencyOfRepetitions merges random latencies of three repetitions. The shortest and the longest latency of all count.
+// Each other figure is the median of this figure.
+func TestLatencyOfRepetitions(t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 1))
+	var repetitions [3]Repetition
+	for i := range repetitions {
+		repetitions[i].Latency = new(load.Latency)
+		for v, f := reflect.ValueOf(repetitions[i].Latency).Elem(), 0; f < v.NumField(); f++ {
+			v.Field(f).SetFloat(r.Float64())
+		}
+	}
+	got := reflect.ValueOf(*medianLatency(repetitions[:], func(r Repetition) *load.Latency { return r.Latency }))
+	for f := range got.NumField() {
+		var values []float64
+		for _, r := range repetitions {
+			values = append(values, reflect.ValueOf(*r.Latency).Field(f).Float())
+		}
+		slices.Sort(values)
+		name, want := got.Type().Field(f).Name, values[1]
+		switch name {
+		case "Min":
+			want = values[0]
+		case "Max":
+			want = values[2]
+		}
+		if got.Field(f).Float() != want {
+			t.Errorf("%s: %v, want %v of %v", name, got.Field(f), want, values)
 		}
 	}
 }
