@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
@@ -204,6 +205,72 @@ func TestMatrixExcuses(t *testing.T) {
 	if want := []string{"safe", "n/a", "n/a", "safe", "safe", "unknown"}; !slices.Equal(got, want) || !r.run.Complete {
 		t.Errorf("the verdicts are %q, want %q", got, want)
 	}
+}
+
+// TestDurationOfAResumedRun checks that the duration of a resumed run contains the time before the interruption, and that
+// the run keeps its start time.
+func TestDurationOfAResumedRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		started := time.Now().Add(-24 * time.Hour)
+		for before, resumed := range map[float64]*Run{0: nil, 40: {StartedAt: started, DurationS: 40}} {
+			began := time.Now().UTC()
+			if resumed != nil {
+				began = started
+			}
+			r := newRunner(Config{Resume: resumed}, func(*Run) error { return nil })
+			time.Sleep(2 * time.Second)
+			r.publishLocked()
+			if r.run.DurationS != before+2 || !r.run.StartedAt.Equal(began) {
+				t.Errorf("after %v s before the interruption: %v s since %v, want %v s since %v", before, r.run.DurationS, r.run.StartedAt, before+2, began)
+			}
+		}
+	})
+}
+
+// TestTimeLeft estimates the remaining time of a run with three tests without a fault, and then six with a fault in two
+// workers. Both kinds take different times. The time is known as soon as a test of each remaining kind has finished.
+func TestTimeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProgress(Config{})
+		p.expect(3, 6, 2)
+		workers := []*workerProgress{{progress: p}, {progress: p}}
+		expect := func(want time.Duration, known bool) {
+			t.Helper()
+			if left, ok := p.timeLeftLocked(); left != want || ok != known {
+				t.Errorf("%v left, known %v; want %v, %v", left, ok, want, known)
+			}
+		}
+		run := func(f catalog.Fault, took time.Duration, workers ...*workerProgress) {
+			for _, w := range workers {
+				w.begin(&cellSpec{CellName: CellName{"setnx", f}})
+			}
+			time.Sleep(took)
+			for _, w := range workers {
+				w.end()
+			}
+		}
+		for range 3 {
+			run(catalog.NoFault, 10*time.Second, workers[0])
+			expect(0, false)
+		}
+		for left := 4; left > 0; left -= 2 { // each worker runs half of the tests that are left
+			run(catalog.Pause, time.Minute, workers...)
+			expect(time.Duration(left/2)*time.Minute, true)
+		}
+		for _, w := range workers {
+			w.begin(&cellSpec{CellName: CellName{"setnx", catalog.Pause}})
+		}
+		time.Sleep(20 * time.Second)
+		expect(40*time.Second, true)
+		for _, w := range workers {
+			w.end()
+		}
+		expect(0, false)
+
+		p.expect(3, 0, 0)
+		run(catalog.NoFault, 10*time.Second, workers[0])
+		expect(20*time.Second, true)
+	})
 }
 
 // TestBudget checks that a cell that exceeds its budget has the verdict unknown, with the reason,
