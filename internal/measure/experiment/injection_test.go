@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +28,7 @@ import (
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
 )
 
 // sceneOf runs one cell with a fault and checks what must be true of every such cell. The verdict
@@ -342,6 +346,76 @@ func TestFailedRecordingIsRepeated(t *testing.T) {
 		if failed := n < 2; (err != nil) != failed || !failed && got.queued != 3 || tries != min(n+1, 3) {
 			t.Errorf("use %d: %+v, %v after %d recordings", n+1, got, err, tries)
 		}
+	}
+}
+
+// TestPreparedAgainForAService prepares a fault several times for a service. Each preparation replaces the Redis of the service, and
+// closes the one before. The service must always reach the latest one.
+func TestPreparedAgainForAService(t *testing.T) {
+	t.Parallel()
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
+	stacktest.Check(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	st.DSN = "user@tcp(127.0.0.1:1)/shop" // a service cannot use the file of the embedded stack
+	dir := t.TempDir()
+	service, err := fleet.ParseService("mkdir -p " + dir + "/{port}/{redis}") // only shows the address of its Redis
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fleet.NewService(fleet.Config{Instances: 1, Say: t.Logf}, service, st, 0)
+	t.Cleanup(func() { _ = f.Close() })
+	prepared := 0
+	reached := make(chan int, 10) // the preparation whose Redis the service has reached
+	in := &injection{w: &worker{stack: st, fleet: f}, struck: f.Instances[0], other: f.Instances[0], fault: fault.Fault{Prepare: func(context.Context, fault.Target) (fault.Prepared, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fault.Prepared{}, err
+		}
+		prepared++
+		go func(n int) {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				reached <- n
+				_ = c.Close()
+			}
+		}(prepared)
+		way := []stack.Detour{stack.Way{Server: "redis", Addr: l.Addr().String()}}
+		return fault.Prepared{Affected: way, Contender: way, Close: func(context.Context) error { return l.Close() }}, nil
+	}}}
+	if err := in.prepareFault(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended := f.Equip(t.Context(), fleet.Setup{Routes: in.routes()}) // an error, because the command ends at once
+	shown, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil || len(shown) != 1 {
+		t.Fatalf("the service has shown %q, %v, %v", shown, err, ended)
+	}
+	for n := 1; n <= 3; n++ {
+		c, err := net.Dial("tcp", filepath.Base(shown[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = fmt.Fprint(c, "*1\r\n$4\r\nPING\r\n")
+		_, _ = io.Copy(io.Discard, c) // ends when the Redis, or the proxy that cannot reach it, closes the connection
+		_ = c.Close()
+		select {
+		case got := <-reached:
+			if got != n {
+				t.Errorf("after %d preparations, the service reaches the Redis of no. %d", n, got)
+			}
+		default:
+			t.Errorf("after %d preparations, the service reaches no Redis", n)
+		}
+		if err := in.prepareAgain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := in.prepared.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/tap"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 )
 
@@ -140,6 +141,9 @@ func TestInspectionOfAModel(t *testing.T) {
 				meaning, _, _ := strings.Cut(a.Meaning, ",")
 				return a.Question + ": " + meaning
 			})
+			if winner := (load.Request{Target: w.fleet.Instances[0].URL, Order: 1, Driver: w.fleet.ProbeDriver(0)}); len(p.Answers) == 3 && m.asked[winner] != 2 {
+				t.Errorf("the first driver asks %d times, want 2: %v", m.asked[winner], m.asked)
+			}
 			if answers != tt.answers || p.Ledger != tt.ledger || p.Strategy != "model" {
 				t.Errorf("%s, ledger %q; want %s, %q", answers, p.Ledger, tt.answers, tt.ledger)
 			}

@@ -269,6 +269,26 @@ func TestTrailOf(t *testing.T) {
 	}
 }
 
+// TestServersOfAService checks which servers start for a service: those with a placeholder in its command.
+func TestServersOfAService(t *testing.T) {
+	if needs := (Config{}).serviceNeeds(); needs != 0 {
+		t.Errorf("without a service: %b", needs)
+	}
+	for placeholders, want := range map[string]lock.Backend{
+		"": 0, "{instance} {ttl_ms}": 0, "{redis}": lock.Redis, "{redis_host}": lock.Redis, "{sentinel}": lock.Redis, "{sentinel_port}": lock.Redis,
+		"{redlock}": lock.RedisQuorum, "{redlock_2}": lock.RedisQuorum, "{db}": lock.SQLLocks, "{db_name}": lock.SQLLocks, "{postgres}": lock.SQLLocks, "{postgres_user}": lock.SQLLocks,
+		"{sentinel} {redlock} {db}": lock.Redis | lock.RedisQuorum | lock.SQLLocks,
+	} {
+		s, err := fleet.ParseService("x {port} " + placeholders)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if needs := (Config{Service: &s}).serviceNeeds(); needs != want {
+			t.Errorf("%q: %b, want %b", placeholders, needs, want)
+		}
+	}
+}
+
 // TestChangesAfter checks whether a request still changes something after a point of its grab,
 // besides releasing its lock.
 func TestChangesAfter(t *testing.T) {
