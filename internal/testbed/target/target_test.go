@@ -640,3 +640,31 @@ func TestIDsInResultURLs(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsThatRulesRead puts a rule about the status, a header or the body in each place. The rule must
+// decide the meaning of a matching response, and the shape must know which parts of a response it reads.
+func TestPartsThatRulesRead(t *testing.T) {
+	for outcome, set := range map[grab.Outcome]func(s *Spec, rule string){
+		grab.Grabbed: func(s *Spec, rule string) { s.Grabbed = rule },
+		grab.Taken:   func(s *Spec, rule string) { s.Taken = rule },
+		grab.Busy:    func(s *Spec, rule string) { s.Busy = rule },
+	} {
+		for _, tt := range []struct {
+			rule          string
+			headers, body bool
+		}{{"299", false, false}, {`299&header:X-Code=="a"`, true, false}, {"299&json:.code==1", false, true}} {
+			var spec Spec
+			set(&spec, tt.rule)
+			s, _, err := spec.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.ReadsHeaders != tt.headers || s.readsBody != tt.body {
+				t.Errorf("%s: %s: reads headers %v, body %v", outcome, tt.rule, s.ReadsHeaders, s.readsBody)
+			}
+			if got := s.Meaning(299, http.Header{"X-Code": {"a"}}, []byte(`{"code":1}`)); got.Outcome != outcome {
+				t.Errorf("%s: %s: the response means %+v", outcome, tt.rule, got)
+			}
+		}
+	}
+}
