@@ -52,6 +52,9 @@ func TestCause(t *testing.T) {
 		{"no lock", "", catalog.NoExclusion, catalog.OneWinner, []string{
 			"8004 1 acquire ok 0", "8004 1 read ok 1", "8005 2 acquire ok 1", "8005 2 read ok 2", "8004 1 claim ok 12", "8005 2 claim ok 14",
 		}, 0, 1, "Driver 1 read at 1.00 ms that the order was open; driver 2 also read at 2.00 ms that it was open, because neither had written; driver 1 won at 12 ms; driver 2 wrote at 14 ms as well."},
+		{"no lock, and the second reads after the first has won", "", catalog.NoExclusion, catalog.OneWinner, []string{
+			"8004 1 acquire ok 0", "8004 1 read ok 1", "8004 1 claim ok 12", "8005 2 acquire ok 12", "8005 2 read ok 13", "8005 2 claim ok 14",
+		}, 0, 0, "Driver 1 won at 12 ms; driver 2 wrote at 14 ms as well."},
 		{"a mutex for each process", "", catalog.PerProcess, catalog.OneWinner, []string{
 			"8004 1 acquire ok 0 endless", "8005 2 acquire ok 1 endless", "8004 1 read ok 2", "8005 2 read ok 2", "8004 1 claim ok 12", "8004 1 release invoke 13", "8004 1 release ok 14", "8005 2 claim ok 14",
 		}, 0, 0, "Driver 2 got a lock of its own at 1.00 ms, while driver 1 was inside with another; driver 1 won at 12 ms; driver 2 wrote at 14 ms as well."},

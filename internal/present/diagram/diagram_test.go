@@ -449,3 +449,36 @@ func actors(name string) []string {
 	}
 	return []string{name}
 }
+
+// TestBands checks when the band of a fault ends: at the step that ends the same fault of the same server
+// and instance. A skipped step ends nothing, and a fault without an end lasts until the last step.
+func TestBands(t *testing.T) {
+	for steps, want := range map[string][]string{
+		"redlock-1 down,redlock-1 up":                                                                                   {"fault 0.5-1.5"},
+		"redlock-1 down,A begins":                                                                                       {"fault 0.5-2 open"},
+		"redlock-1 down,redlock-2 down,redlock-2 up,redlock-1 up":                                                       {"fault 0.5-3.5", "fault 1.5-2.5"},
+		"redlock-1 down,redlock-1 up,redlock-1 down,redlock-1 up":                                                       {"fault 0.5-1.5", "fault 2.5-3.5"},
+		"redlock-1 down,redlock-1 up (skipped),A begins,redlock-1 up":                                                   {"fault 0.5-3.5"},
+		"redlock-1 down (skipped),redlock-1 up":                                                                         nil,
+		"instance 1 cut off from locks,instance 1 reaches locks":                                                        {"fault 0.5-1.5"},
+		"instance 1 cut off from db,instance 1 reaches locks":                                                           {"fault 0.5-2 open"},
+		"instance 1 cut off from locks,instance 2 reaches locks":                                                        {"fault 0.5-2 open"},
+		"instance 1 cut off from locks,instance 2 cut off from locks,instance 2 reaches locks,instance 1 reaches locks": {"fault 0.5-3.5", "fault 1.5-2.5"},
+	} {
+		s, err := schedule.Parse("strategy redlock\nactors A@1 B@2\nnodes redlock-1 redlock-2 redlock-3\nttl 3s\n\n" + strings.NewReplacer(",", "\n", " (skipped)", "").Replace(steps) + "\n")
+		if err != nil {
+			t.Fatalf("%s: %v", steps, err)
+		}
+		var moments []explore.Moment
+		for i, text := range strings.Split(steps, ",") {
+			moments = append(moments, explore.Moment{Step: s.Steps[i], Skipped: strings.HasSuffix(text, " (skipped)")})
+		}
+		var got []string
+		for _, b := range diagram.OfSchedule("", s.Actors, 0, moments, func(m explore.Moment) string { return m.Step.String() }).Bands {
+			got = append(got, fmt.Sprintf("%s %v-%v", b.Kind, b.From, b.To)+map[bool]string{true: " open"}[b.Open])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the bands are %q, want %q", steps, got, want)
+		}
+	}
+}
