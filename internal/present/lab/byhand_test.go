@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -10,8 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 )
@@ -118,5 +121,64 @@ func TestStartBeforeTheServersAreReady(t *testing.T) {
 	cancel()
 	if err := <-opened; err == nil {
 		t.Error("the lab opened without servers")
+	}
+}
+
+// TestSlowRunIsSlowThroughout checks that a slow run changes all durations alike. In particular, a driver
+// must wait for longer than a TTL, so that it gets the lock of a driver that has died.
+func TestSlowRunIsSlowThroughout(t *testing.T) {
+	usual, slow := setupOf(Settings{}), setupOf(Settings{Slow: true})
+	for name, d := range map[string][2]time.Duration{
+		"work": {usual.Work, slow.Work}, "TTL": {usual.TTL, slow.TTL}, "wait": {usual.Wait, slow.Wait},
+	} {
+		if d[0] <= 0 || d[1] != slowFactor*d[0] {
+			t.Errorf("%s: %v, and %v in a slow run", name, d[0], d[1])
+		}
+	}
+	for _, u := range []fleet.Setup{usual, slow} {
+		if u.Wait <= u.TTL {
+			t.Errorf("a driver waits for %v with a TTL of %v", u.Wait, u.TTL)
+		}
+	}
+}
+
+// TestFailedStrikeIsUndone sets the clock of an instance ahead. The clock must be right again after the
+// fault, even if the request reports an error although it has changed the clock.
+func TestFailedStrikeIsUndone(t *testing.T) {
+	errLost := errors.New("the reply is lost")
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &Lab{state: newState(), stack: &stack.Stack{}, fleet: &fleet.Fleet{}}
+			l.fleet.Instances = []*fleet.Instance{
+				{ID: "8004", Client: func(_ context.Context, _, path string, _, answer any) error {
+					if answer == nil || !strings.HasSuffix(path, "/await") {
+						return nil
+					}
+					return json.Unmarshal([]byte(`{"held":[{"order":1,"driver":7}]}`), answer)
+				}},
+				{ID: "8005"},
+			}
+			var clocks []float64
+			l.fleet.Instances[1].Client = func(_ context.Context, _, _ string, body, _ any) error {
+				text, err := json.Marshal(body)
+				var to struct {
+					MS float64 `json:"ahead_ms"`
+				}
+				if err == nil {
+					err = json.Unmarshal(text, &to)
+				}
+				if clocks = append(clocks, to.MS); fails && len(clocks) == 1 {
+					return errLost
+				}
+				return err
+			}
+			err := l.strike(t.Context(), Settings{Strategy: "setnx", Fault: catalog.ClientClock}, 1, nil)
+			if errors.Is(err, errLost) != fails || err != nil && !fails {
+				t.Errorf("the first request fails: %v; strike returns %v", fails, err)
+			}
+			if len(clocks) != 2 || clocks[0] <= 0 || clocks[1] != 0 {
+				t.Errorf("the first request fails: %v; the clock is set ahead by %v ms", fails, clocks)
+			}
+		})
 	}
 }
