@@ -171,3 +171,29 @@ func TestPreflightKeepsCellsWithoutFault(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaceOfAProblem checks that a problem names the place of the wrong value: a line of the target file,
+// a flag on the command line, or the target file if the value is in neither.
+func TestPlaceOfAProblem(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "my.yaml", "targets: http://127.0.0.1:1,http://127.0.0.1:2\npath: /a/{order}\nbusy: 423\n")
+	for _, tt := range []struct {
+		args []string
+		want map[string]string // by key
+	}{
+		{[]string{"-target-file", "my.yaml", "-taken", "409", "-busy", "429"}, map[string]string{
+			"path": "my.yaml:2:7: path: wrong", "taken": "-taken: wrong", "busy": "-busy: wrong", "grabbed": "my.yaml: grabbed is not set: wrong",
+		}},
+		{[]string{"-targets", "http://127.0.0.1:1,http://127.0.0.1:2", "-taken", "409"}, map[string]string{"taken": "-taken: wrong", "grabbed": "-grabbed: wrong"}},
+	} {
+		s, err := parseRun(tt.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, want := range tt.want {
+			if got := s.problem(experiment.Problem{Key: key, Text: "wrong"}); got != want {
+				t.Errorf("%q: %q, want %q", tt.args, got, want)
+			}
+		}
+	}
+}
