@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/check"
 	"grablab/internal/history"
 )
 
@@ -61,6 +62,45 @@ func TestIncompleteEventsStayIncomplete(t *testing.T) {
 				if slices.Contains(combination, "missing") != errors.Is(err, os.ErrNotExist) {
 					t.Errorf("%q: %v", combination, err)
 				}
+			}
+		}
+	}
+}
+
+// TestEventsLostBetweenReads loses events between two reads of a file. The second record must count them,
+// whether the first read has found events or not.
+func TestEventsLostBetweenReads(t *testing.T) {
+	for first := range 4 { // the number of events in the first read
+		for lost := range 3 {
+			path := filepath.Join(t.TempDir(), "events.jsonl")
+			var text strings.Builder
+			add := func(seq int) {
+				fmt.Fprintf(&text, `{"seq":%d,"t_ns":%d,"instance":"a","kind":"ok","op":"read"}`+"\n", seq, seq)
+			}
+			var events Events
+			read := func(scan check.Scan) int {
+				if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := events.Read(path, scan.Add); err != nil {
+					t.Fatal(err)
+				}
+				return scan.Record().MissingEvents
+			}
+			for n := range first {
+				add(n + 1)
+			}
+			if missing := read(check.Scan{}); missing != 0 {
+				t.Errorf("%d events are missing in the first read", missing)
+			}
+			since := events.Seen()
+			add(first + lost + 1)
+			add(first + lost + 2)
+			if missing := read(check.Scan{Since: since}); missing != lost && first > 0 {
+				t.Errorf("%d events are missing after the first %d, want %d", missing, first, lost)
+			}
+			if seen := events.Seen()["a"]; seen != uint64(first+lost+2) {
+				t.Errorf("the last event that was seen is %d, want %d", seen, first+lost+2)
 			}
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"grablab/internal/service/instance"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -242,5 +243,24 @@ func TestStartedAgainWithItsStrategy(t *testing.T) {
 	service := []string{"app.jar", "--server.port=1"}
 	if got := withStrategy(service, "rlock"); !slices.Equal(got, service) {
 		t.Errorf("a user's service is restarted with %q", got)
+	}
+}
+
+// TestEndLetsAnInstanceFinish checks that a process can clean up after SIGTERM, whether it is an instance of
+// ours or of the user's service. Otherwise, its locks would stay on the servers.
+func TestEndLetsAnInstanceFinish(t *testing.T) {
+	st, _ := embedded(t)
+	for _, service := range []*Service{nil, {}} {
+		p, err := st.Spawn(t.Context(), fmt.Sprintf("finishing-%v", service != nil), "sh", []string{"-c", "trap 'sleep 0.1; echo done; exit 0' TERM; echo ready; while :; do sleep 0.01; done"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := wait.Until(t.Context(), 5*time.Millisecond, 20*time.Second, func() (bool, error) { return p.LogTail() != "", nil }); !ok || err != nil {
+			t.Fatalf("the process does not start: %v", err)
+		}
+		in := &Instance{fleet: &Fleet{service: service}, proc: p}
+		if err := in.end(); err != nil || !strings.Contains(p.LogTail(), "done") {
+			t.Errorf("ours %v: %v, and the process has printed %q", service == nil, err, p.LogTail())
+		}
 	}
 }
