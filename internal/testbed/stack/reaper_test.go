@@ -194,3 +194,44 @@ func TestReaperEndsDaemons(t *testing.T) {
 		}
 	}
 }
+
+// TestDaemonsAreAwaited checks that the reaper waits for a daemon like for a child, and returns its process
+// ID after the timeout. Otherwise, it would kill a daemon before the daemon can clean up.
+func TestDaemonsAreAwaited(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux reveals the environment of other processes")
+	}
+	dir := t.TempDir()
+	cmd := sleeper(t)
+	began, ok := proc.StartTime(cmd.Process.Pid)
+	if !ok {
+		t.Fatal("the child has ended by itself")
+	}
+	daemon := exec.Command("sleep", "60")
+	daemon.Env = append(os.Environ(), markOf(dir))
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- daemon.Wait() }()
+	for _, tt := range []struct {
+		name    string
+		watched map[int]string
+		want    int
+	}{
+		{"only a daemon", nil, daemon.Process.Pid},
+		{"a daemon, and a child that has ended", map[int]string{cmd.Process.Pid: "at another time"}, daemon.Process.Pid},
+		{"a daemon and a child", map[int]string{cmd.Process.Pid: began}, cmd.Process.Pid},
+	} {
+		if left := awaitEnd(tt.watched, dir, time.Millisecond); len(left) != 1 || left[0] != tt.want {
+			t.Errorf("%s: processes %v still run, want %d", tt.name, left, tt.want)
+		}
+	}
+	if err := endAll(nil, dir); err != nil {
+		t.Error(err)
+	}
+	<-ended
+	if left := awaitEnd(nil, dir, time.Minute); len(left) > 0 {
+		t.Errorf("processes %v still run after the end", left)
+	}
+}
