@@ -108,3 +108,11 @@ func TestClientsOfEachServer(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvHasTheSettings checks that a lock gets the settings of its instance.
+func TestEnvHasTheSettings(t *testing.T) {
+	env := newEnv(Config{Instance: "a", TTL: 3 * time.Second, Wait: 7 * time.Millisecond, PerDriver: 5}, &clients{}, nil, time.Now, nil)
+	if env.Node != "a" || env.TTL != 3*time.Second || env.Wait != 7*time.Millisecond || env.PerDriver != 5 {
+		t.Errorf("node %q, TTL %v, wait %v, %d per driver", env.Node, env.TTL, env.Wait, env.PerDriver)
+	}
+}
