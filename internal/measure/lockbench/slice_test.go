@@ -1,8 +1,11 @@
 package lockbench
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"net"
+	"net/rpc"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,9 +14,12 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/history"
 	"grablab/internal/testbed/stack"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 )
 
 // h returns a hold of worker n. The times are when the worker asked for, acquired and released the
@@ -281,5 +287,91 @@ func TestOverlapsOfAllLocks(t *testing.T) {
 	var b strings.Builder
 	if err := Text(&b, r); err != nil || !strings.Contains(b.String(), fmt.Sprintf("\noverlaps: %d in %d acquisitions\n", want, acquisitions)) {
 		t.Errorf("want %d in %d, %v:\n%s", want, acquisitions, err, b.String())
+	}
+}
+
+// scripted is a worker process whose workers report the holds that a function returns.
+type scripted struct{ holds func(Job) []Hold }
+
+// Do executes a job.
+func (s scripted) Do(j Job, r *Report) error {
+	if j.Workers > 0 {
+		r.Holds = s.holds(j)
+	}
+	return nil
+}
+
+// TestAcquisitionsWithinTheSlice checks which acquisitions count for the rate. In a loop, a worker may get
+// the lock for the last time after the end of the slice, and this acquisition must not count. A wave lasts
+// until its last release, so all of its acquisitions count.
+func TestAcquisitionsWithinTheSlice(t *testing.T) {
+	const long = 20 * time.Millisecond
+	for _, c := range []Case{{Workers: 2, Processes: 2, Keys: 1}, {Workers: 2, Processes: 2, Keys: 1, Wave: 3}} {
+		p := &pool{clock: history.Clock()}
+		span := long
+		for i := range c.Processes {
+			last := time.Duration(i+1) * time.Microsecond // time from the end of the slice until the last release
+			server := rpc.NewServer()
+			err := server.RegisterName("Worker", scripted{func(j Job) (holds []Hold) {
+				for _, at := range []time.Duration{j.Until - 1, j.Until, j.Until + 1} {
+					holds = append(holds, Hold{Worker: j.First, Acquired: at, Released: j.Until + last})
+				}
+				return holds
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours, theirs := net.Pipe()
+			go server.ServeConn(theirs)
+			p.processes = append(p.processes, &process{Client: rpc.NewClient(ours)})
+			if c.Wave > 0 {
+				span = long + last
+			}
+		}
+		got, err := p.run(c, "setnx", 1, long)
+		if err := errors.Join(err, p.close()); err != nil {
+			t.Fatal(err)
+		}
+		rounds := len(got.holds) / 6 // the number of waves depends on the speed of this machine
+		counted := 4
+		if c.Wave > 0 {
+			counted = 6 * rounds
+		}
+		if rounds < 1 || c.Wave == 0 && rounds > 1 || got.counted != counted || got.span != time.Duration(rounds)*span {
+			t.Errorf("%+v: %d of %d acquisitions count in %v, want %d", c, got.counted, len(got.holds), got.span, counted)
+		}
+	}
+}
+
+// TestHandoverHasOneElement lets two processes take the element of each key in turn. There must be only
+// one element, whichever process comes first.
+func TestHandoverHasOneElement(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, DisableIdentity: true})
+	defer client.Close()
+	var processes []lock.Locker
+	for range 2 {
+		l, err := handover.New(lock.Env{Redis: client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		processes = append(processes, l)
+	}
+	for n, key := range []string{"grab:blpop:{1}", "grab:blpop:{2}"} {
+		for turn := range 4 {
+			lease, err := processes[(n+turn)%2].Acquire(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := client.LLen(t.Context(), key).Val(); left != 0 {
+				t.Errorf("%s, turn %d: %d elements are left while one process has the element", key, turn, left)
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if free := client.LLen(t.Context(), key).Val(); free != 1 {
+				t.Errorf("%s, turn %d: %d elements after the release, want 1", key, turn, free)
+			}
+		}
 	}
 }
