@@ -97,6 +97,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	if question.URL.Host != grab.URL.Host { // another service must not get these
 		question.Host = ""
 		question.Header.Del("Authorization")
+		question.Header.Del("Cookie")
 	}
 	for pause := firstPause; wait.For(grab.Context(), pause); pause = min(2*pause, lastPause) {
 		answered := asking()

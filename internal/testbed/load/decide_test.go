@@ -166,3 +166,43 @@ func TestDecideEndsAtAnyTime(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherHostsGetNoSecrets checks that the request for a result contains the user's credentials only if
+// it goes to the host of the grab. Otherwise, a response could send them to another service.
+func TestOtherHostsGetNoSecrets(t *testing.T) {
+	shape, _, err := target.Spec{Grabbed: "200", Taken: "409", Later: "202 -> header:Location"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, own := range map[string]bool{
+		"/results/7/3": true, "http://a/results/7/3": true, "http://b/results/7/3": false, "http://a:8080/results/7/3": false, "//b/results/7/3": false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var question *http.Request
+			next := roundTripper(func(req *http.Request) (*http.Response, error) {
+				status := http.StatusAccepted
+				if req.Method == http.MethodGet {
+					question, status = req, http.StatusOK
+				}
+				return &http.Response{StatusCode: status, Header: http.Header{"Location": {at}}, Body: http.NoBody, Request: req}, nil
+			})
+			path, body, _ := shape.Request(7, 3)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, Request{"http://a", 7, 3}.URL(path), strings.NewReader(string(body)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header = http.Header{"Authorization": {"Bearer s3cret"}, "Cookie": {"session=s3cret"}, "X-Driver": {"3"}}
+			if _, err := Decide(next, shape, nil).RoundTrip(req); err != nil || question == nil {
+				t.Fatalf("%s: %v", at, err)
+			}
+			if question.Header.Get("X-Driver") != "3" || (question.Host == "a") != own {
+				t.Errorf("%s: asks %q with the headers %v", at, question.Host, question.Header)
+			}
+			for _, name := range []string{"Authorization", "Cookie"} {
+				if got := question.Header.Get(name); got != "" != own {
+					t.Errorf("%s: the header %s is %q", at, name, got)
+				}
+			}
+		})
+	}
+}
