@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
 )
 
 const foundExpire = `strategy setnx-expire
@@ -312,4 +315,30 @@ func loaded(t *testing.T, lang string) *Texts {
 		t.Fatal(err)
 	}
 	return texts
+}
+
+// TestOwnLockFacts records failures of a user's lock, with and without faults, in various orders. Each
+// property must be listed once, and on the side of the faults only if a fault has caused it.
+func TestOwnLockFacts(t *testing.T) {
+	one := explore.Failure{Property: "one-winner"}
+	exclusive := explore.Failure{Property: "lease-exclusive"}
+	paused := func(f explore.Failure) explore.Failure { f.Kind = string(catalog.Pause); return f }
+	for _, tt := range []struct {
+		failures           []explore.Failure
+		faultless, faulted string
+	}{
+		{nil, "", ""},
+		{[]explore.Failure{one}, "one-winner", ""},
+		{[]explore.Failure{paused(one)}, "", "one-winner"},
+		{[]explore.Failure{paused(one), exclusive}, "lease-exclusive", "one-winner"},
+		{[]explore.Failure{one, paused(one), exclusive, one}, "one-winner lease-exclusive", "one-winner"},
+	} {
+		f := Facts{}
+		if err := judgeOwnLock(Outcome{Explored: []explore.Result{{Failures: tt.failures}}}, f); err != nil {
+			t.Fatal(err)
+		}
+		if f["own.faultless"] != tt.faultless || f["own.faulted"] != tt.faulted {
+			t.Errorf("%+v: %q without a fault and %q with one, want %q and %q", tt.failures, f["own.faultless"], f["own.faulted"], tt.faultless, tt.faulted)
+		}
+	}
 }
