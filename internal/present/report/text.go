@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -36,42 +35,6 @@ func (d document) text(w io.Writer) error {
 	return err
 }
 
-// maxTableWidth is the maximum width of a table, in characters.
-const maxTableWidth = 200
-
-// text writes the table with aligned columns, gap spaces apart. It splits a table that is too wide.
-func (t table) text(b *strings.Builder, gap int) {
-	if len(t.Rows) == 0 {
-		return
-	}
-	for i, part := range t.parts(gap) {
-		if i > 0 {
-			fmt.Fprintln(b)
-		}
-		part.print(b, gap)
-	}
-}
-
-// parts splits a table that is too wide into narrower tables, which all repeat the first column.
-func (t table) parts(gap int) []table {
-	if !t.stacked {
-		return []table{t}
-	}
-	var parts []table
-	widths := t.widths()
-	for from := 1; from < len(widths); {
-		to, total := from+1, widths[0]+gap+widths[from]
-		for to < len(widths) && total+gap+widths[to] <= maxTableWidth {
-			total += gap + widths[to]
-			to++
-		}
-		part := table{stacked: true, Headings: slices.Concat(t.Headings[:1], t.Headings[from:to])}
-		part.Rows = catalog.Map(t.Rows, func(row []field) []field { return slices.Concat(row[:1], row[from:to]) })
-		parts, from = append(parts, part), to
-	}
-	return parts
-}
-
 func (t table) widths() []int {
 	widths := make([]int, len(t.Headings))
 	for j, h := range t.Headings {
@@ -88,7 +51,11 @@ func (t table) widths() []int {
 	return widths
 }
 
-func (t table) print(b *strings.Builder, gap int) {
+// text writes the table with aligned columns, gap spaces apart.
+func (t table) text(b *strings.Builder, gap int) {
+	if len(t.Rows) == 0 {
+		return
+	}
 	widths := t.widths()
 	if line := strings.TrimRight(t.groupLine(widths, gap), " "); line != "" {
 		fmt.Fprintln(b, line)
