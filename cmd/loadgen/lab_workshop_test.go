@@ -181,7 +181,7 @@ func TestLabWorkshop(t *testing.T) {
 	p.Fits()
 	p.Screenshot("workshop")
 
-	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0, replaceFile)
+	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0)
 	if points, _ := progress.Points(); err != nil || points != 1 {
 		t.Errorf("the saved progress has %d points, %v; want 1", points, err)
 	}

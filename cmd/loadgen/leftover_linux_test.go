@@ -214,7 +214,7 @@ func TestWorkshopInterrupted(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) {
 		t.Errorf("exit %d, want %d", code, int(exitInterrupted))
 	}
-	progress, err := workshop.ReadProgress(filepath.Join(cmd.Dir, resultsDir, progressFile), 0, replaceFile)
+	progress, err := workshop.ReadProgress(filepath.Join(cmd.Dir, resultsDir, progressFile), 0)
 	if err != nil || progress.Seed != 7 || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {
 		t.Errorf("%+v, %v", progress, err)
 	}
@@ -309,7 +309,7 @@ func TestLabWorkshopInterrupted(t *testing.T) {
 			}
 		}
 	}
-	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0, replaceFile)
+	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0)
 	if err != nil || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {
 		t.Errorf("%+v, %v", progress, err)
 	}

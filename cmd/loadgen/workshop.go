@@ -143,7 +143,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	if err != nil {
 		return nil, err
 	}
-	progress, err := workshop.ReadProgress(path, w.seed, replaceFile)
+	progress, err := workshop.ReadProgress(path, w.seed)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func newStudent(t *testing.T, kind, lang string) *student {
 	if err != nil {
 		t.Fatal(err)
 	}
-	progress, err := workshop.ReadProgress(filepath.Join(dir, progressFile), 7, replaceFile)
+	progress, err := workshop.ReadProgress(filepath.Join(dir, progressFile), 7)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,12 @@ import (
 // class returns a function that opens a workshop session in which do replaces the commands.
 func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Writer) (*workshop.Session, error)) {
 	dir := t.TempDir()
-	write := func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
 	return func(lang string, _ io.Writer) (*workshop.Session, error) {
 		texts, err := workshop.Load(lang)
 		if err != nil {
 			return nil, err
 		}
-		progress, err := workshop.ReadProgress(filepath.Join(dir, "workshop.json"), 7, write)
+		progress, err := workshop.ReadProgress(filepath.Join(dir, "workshop.json"), 7)
 		return &workshop.Session{Texts: texts, Progress: progress, Dir: dir, Do: do, Program: "loadgen"}, err
 	}
 }

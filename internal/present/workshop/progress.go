@@ -12,6 +12,8 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/testbed/infile"
+
+	"github.com/google/renameio/v2"
 )
 
 // progressSchema is the version of the progress file format.
@@ -23,8 +25,7 @@ type Progress struct {
 	Seed      uint64         `json:"seed"`
 	Exercises map[int]*State `json:"exercises"`
 
-	path  string
-	write func(path string, data []byte) error
+	path string
 }
 
 // State is the user's progress in one exercise.
@@ -46,9 +47,9 @@ type Answer struct {
 }
 
 // ReadProgress reads a progress file, or returns a new Progress with this seed if there is no file
-// yet. Save later calls write, which must replace the file atomically.
-func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
-	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
+// yet.
+func ReadProgress(path string, seed uint64) (*Progress, error) {
+	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path}
 	b, err := infile.Read(path, infile.Small)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -74,22 +75,20 @@ func (p *Progress) Save() error {
 	if err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
-	return save(p.path, append(b, '\n'), p.write)
+	return save(p.path, append(b, '\n'))
 }
 
-// save writes a file, and creates its folder if necessary.
-func save(path string, data []byte, write func(path string, data []byte) error) error {
+// save writes a file atomically, and creates its folder if necessary.
+func save(path string, data []byte) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = write(path, data)
+		err = renameio.WriteFile(path, data, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	return nil
 }
-
-func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o644) }
 
 // stateOf returns the user's progress in an exercise. Before the first attempt, that contains only
 // the exercise's random values.

@@ -549,5 +549,5 @@ func (s *Session) template(e Exercise, f Facts) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return save(path, []byte(OwnLock), writeFile)
+	return save(path, []byte(OwnLock))
 }

@@ -161,7 +161,7 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	if e.Own {
 		path = s.Path(e, ownFile)
 	}
-	return path, save(path, []byte(text), writeFile)
+	return path, save(path, []byte(text))
 }
 
 // Problem is an error message about one line in the user's file.

@@ -22,8 +22,7 @@ import (
 func paged(t *testing.T, lang string, do Do) *Session {
 	t.Helper()
 	dir := t.TempDir()
-	write := func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
-	p, err := ReadProgress(filepath.Join(dir, "workshop.json"), 7, write)
+	p, err := ReadProgress(filepath.Join(dir, "workshop.json"), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +153,7 @@ func TestViewAfterAnAnswer(t *testing.T) {
 	if err := s.Answer(t.Context(), e, [][]string{{"8"}}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := ReadProgress(s.Progress.path, 0, nil)
+	p, err := ReadProgress(s.Progress.path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +182,7 @@ func TestProgressThatCannotBeRead(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ReadProgress(path, 1, nil)
+		_, err := ReadProgress(path, 1)
 		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "-reset") {
 			t.Errorf("%s: %v", text, err)
 		}
