@@ -62,7 +62,7 @@ func FactsOf(s Sources) (string, error) {
 			Twice: list(p.Twice(name)), Stuck: list(p.Stuck(name)), Inside: list(p.TwoInside(name)), Modes: list(report.ModesSeen(p.runOf(name), name)),
 			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
-		if ratio := p.row(name, "uncontended").Ratio; ratio != nil {
+		if ratio := p.Row(name, "uncontended").Ratio; ratio != nil {
 			o.Trips = new(2 * *ratio) // the floor makes two round trips
 		}
 		f.Options = append(f.Options, o)

@@ -34,21 +34,16 @@ func (p *page) Statements(name string) string {
 	return figureOf(p.PlainLoad(name).DBStatementsPerRequest)
 }
 
-// RedisCommands returns the number of Redis commands per request without a fault.
-func (p *page) RedisCommands(name string) string {
-	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
-}
-
-// row returns a lock's measurements in one benchmark case, or an empty row if that case was not
+// Row returns a lock's measurements in one benchmark case, or an empty row if that case was not
 // measured.
-func (p *page) row(name, benchCase string) lockbench.Row {
+func (p *page) Row(name, benchCase string) lockbench.Row {
 	return catalog.First(p.Bench.Rows, func(r lockbench.Row) bool { return r.Strategy == name && r.Case == benchCase })
 }
 
 // Trips returns how many Redis round trips a lock costs in one benchmark case, with the confidence
 // interval.
 func (p *page) Trips(name, benchCase string) string {
-	row := p.row(name, benchCase)
+	row := p.Row(name, benchCase)
 	if row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
@@ -59,7 +54,7 @@ func (p *page) Trips(name, benchCase string) string {
 
 // RoundTrip returns how long a Redis round trip took in the benchmark.
 func (p *page) RoundTrip() string {
-	row := p.row(lockbench.Floor, "uncontended")
+	row := p.Row(lockbench.Floor, "uncontended")
 	if row.Strategy == "" {
 		p.fail("the benchmark has no row of its floor")
 		return "?"
@@ -69,31 +64,17 @@ func (p *page) RoundTrip() string {
 
 // MeanGap returns the mean time from a release until the next client gets the lock, in round trips.
 func (p *page) MeanGap(name string) string {
-	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
+	row, floor := p.Row(name, "waves"), p.Row(lockbench.Floor, "waves")
 	if row.GapMeanUS == nil || floor.P50US == 0 {
 		return "?"
 	}
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns the number of Redis commands per acquire, first without and then with competing
-// clients.
-func (p *page) Commands(name string) string {
-	return figureOf(p.row(name, "uncontended").SentPerOp) + ", " + figureOf(p.row(name, "waves").SentPerOp)
-}
-
 // Fairness returns Jain's fairness index, which is 1 if all clients get the lock equally often. It
 // returns 0 if the index was not measured.
 func (p *page) Fairness(name string) float64 {
-	return *cmp.Or(p.row(name, "closed_loop").Jain, new(float64))
-}
-
-// Fair formats the result of Fairness.
-func (p *page) Fair(name string) string {
-	if jain := p.Fairness(name); jain > 0 {
-		return figure(jain)
-	}
-	return "?"
+	return *cmp.Or(p.Row(name, "closed_loop").Jain, new(float64))
 }
 
 // Waiter says what a client does while it waits for the lock.
@@ -128,7 +109,7 @@ func (p *page) Version(name string) string {
 // Rate returns how many times per second a lock was acquired in one benchmark case, and how many
 // commands each acquire took.
 func (p *page) Rate(name, benchCase string) string {
-	row := p.row(name, benchCase)
+	row := p.Row(name, benchCase)
 	if row.Strategy == "" {
 		p.fail("%s was not measured in %s", name, benchCase)
 		return "?"
@@ -138,7 +119,7 @@ func (p *page) Rate(name, benchCase string) string {
 
 // IsFaster reports whether the first lock was acquired more often per second than the second one.
 func (p *page) IsFaster(name, than, benchCase string) bool {
-	a, b := p.row(name, benchCase), p.row(than, benchCase)
+	a, b := p.Row(name, benchCase), p.Row(than, benchCase)
 	return b.Strategy != "" && a.OpsPerS > b.OpsPerS
 }
 

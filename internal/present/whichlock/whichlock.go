@@ -115,6 +115,7 @@ func Write(s Sources) (string, error) {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
 		"claim":    p.claim,
+		"figure":   figureOf,
 		"modeLink": ModeLink,
 		"names":    QuoteNames,
 		"guide":    func() any { return Guide },
@@ -166,7 +167,7 @@ func Short(s Sources) (string, error) {
 	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, as round trips |\n|---|---|---|--:|\n")
 	for _, name := range Choices {
 		cost := "-"
-		if ratio := p.row(name, "uncontended").Ratio; ratio != nil {
+		if ratio := p.Row(name, "uncontended").Ratio; ratio != nil {
 			cost = figure(2 * *ratio)
 		}
 		twice := p.Twice(name)
