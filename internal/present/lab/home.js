@@ -25,6 +25,9 @@ const runs = {
   },
 };
 
+// nothing returns what a run has shown so far: no tiles, and no orders to leave out.
+const nothing = () => ({ tiles: new Map(), useless: new Set() });
+
 export function home(choices, ask) {
   const pic = picture(), bug = picture();
   $("home-drawing").append(pic.element);
@@ -33,11 +36,11 @@ export function home(choices, ask) {
   let what = () => "", doing = "";
   const speakAgain = () => { $("what").textContent = what(); $("before-what").textContent = before ? before.what() : ""; $("home-doing").textContent = say(doing); };
   onLanguage(speakAgain);
-  let run = null, seen = {}, ending = false;
+  let run = null, seen = nothing(), ending = false;
   const problem = (text) => { $("home-problem").textContent = text || ""; };
 
   async function begin(name) {
-    [run, seen, ending] = [null, {}, false];
+    [run, seen, ending] = [null, nothing(), false];
     problem();
     $("outcome").hidden = true;
     $("home-strike").textContent = "";
@@ -71,6 +74,7 @@ export function home(choices, ask) {
       }
       if (!d || (!explained && !seen.double)) {
         seen.tiles.delete(order);
+        seen.useless.add(order);
         [seen.struck, seen.healed, ending] = [undefined, false, false];
         return;
       }
@@ -106,8 +110,7 @@ export function home(choices, ask) {
       const busy = t.status.phase === "starting" || Boolean(t.status.busy) || Boolean(run);
       for (const b of buttons) b.disabled = busy;
       if (!run || t.status.phase !== "running") return;
-      if (!seen.tiles || t.whole) seen.tiles = new Map();
-      for (const x of t.tiles || []) seen.tiles.set(x.id, x);
+      for (const x of t.tiles) if (!seen.useless.has(x.id)) seen.tiles.set(x.id, x);
       if (t.status.fault) [seen.struck, seen.healed] = [t.status.watch, false];
       else if (seen.struck) seen.healed = true;
       $("home-strike").textContent = (t.status.fault && t.status.fault[spoken()]) || "";

@@ -144,13 +144,14 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 	if addr, ok := listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
 		return errors.Join(fmt.Errorf("%w: %s is not on loopback: use 127.0.0.1, because the page can stop processes of this machine", ErrAddr, listener.Addr()), listener.Close())
 	}
+	ctx, end := context.WithCancel(ctx)
 	l := &Lab{cfg: cfg, ctx: ctx, url: "http://" + listener.Addr().String(), token: rand.Text(), state: newState()}
 	l.pages = newPages(l.state)
 	web := &http.Server{Handler: l.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	defer func() {
-		l.pages.close() // end the streams, so that the server can shut down
+		end() // end the streams to the pages, so that the server can shut down
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		err = errors.Join(err, web.Shutdown(ending))

