@@ -30,7 +30,6 @@ type Run struct {
 	Until     time.Duration // end of what was recorded so far; 0 if the record is complete
 	Outlives  bool          // whether the lock is a key on a server, which survives its holder's death
 	Deaths    []Death       // process deaths that the order's events do not show
-	Keys      []Key         // keys that were seen on the servers
 
 	Names map[int64]string // other names for drivers; may be nil
 }
@@ -41,23 +40,6 @@ type Death struct {
 	Instance string
 	At       time.Duration
 }
-
-// Key describes a lock's key on a Redis server. The program saw it when it polled the server during
-// the run.
-type Key struct {
-	Holders []string      // tokens stored in the key, or the prefix up to a dot that all of the holder's tokens share
-	Last    time.Duration // when the key was last seen
-	Until   time.Duration // when the key would expire, as seen at Last; history.Endless if never
-	Gone    time.Duration // when the key was first missing; 0 if it never was
-}
-
-// isOf reports whether the key belongs to the lease with this token.
-func (k Key) isOf(token string) bool {
-	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
-}
-
-// wasRemoved reports whether the key was deleted before its expiry.
-func (k Key) wasRemoved() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
 // OfTimeline makes a diagram from a test result's timeline.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) Diagram {
@@ -140,10 +122,7 @@ type track struct {
 
 // heldLease is a period in which a driver holds the lock. Its end is NaN if unknown, and infinite
 // if the lease never expires.
-type heldLease struct {
-	from, end float64
-	token     string
-}
+type heldLease struct{ from, end float64 }
 
 var none = math.NaN()
 
@@ -239,35 +218,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 			b.endKept(o, now)
 		}
 	}
-	t.held = &heldLease{now, b.leaseEnd(e, now), e.Token}
-	if !is(t.held.end) {
-		t.held.end = b.observedEnd(e.Token)
-	}
-}
-
-// observedEnd returns when a lease's key expired on the server. If the lease may have been renewed
-// or removed after the last read, the time is unknown, and it returns NaN.
-func (b *builder) observedEnd(token string) float64 {
-	k := b.key(token)
-	switch {
-	case k == nil || k.wasRemoved():
-		return none
-	case k.Until == history.Endless:
-		return math.Inf(1)
-	case k.Gone > 0, k.Until > max(b.Until, b.Events[len(b.Events)-1].T):
-		return b.at(k.Until)
-	default:
-		return none
-	}
-}
-
-// key returns the Redis key that contains this token, or nil if no key or several keys contain it.
-func (b *builder) key(token string) *Key {
-	found := catalog.Filter(b.Keys, func(k Key) bool { return k.isOf(token) })
-	if len(found) != 1 {
-		return nil
-	}
-	return &found[0]
+	t.held = &heldLease{now, b.leaseEnd(e, now)}
 }
 
 // leaseEnd returns when the lease in event e ends, or NaN if the event contains no lease.
@@ -428,7 +379,7 @@ func (b *builder) keep(t *track, now float64) {
 		h.end = none
 	case is(h.end):
 		b.endHold(t, now, true)
-		t.kept = &heldLease{now, h.end, h.token}
+		t.kept = &heldLease{now, h.end}
 	}
 }
 
@@ -586,10 +537,7 @@ func (b *builder) finish(t *track) {
 		open(Waits, t.waits, "waits for the lock until the end of the drawing")
 	}
 	if h := t.kept; h != nil {
-		k := b.key(h.token)
 		switch {
-		case k != nil && k.wasRemoved():
-			t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: max(h.from, b.at(k.Last)), Open: true, Text: "the key of its lock is still on the server, and is removed later"})
 		case h.end <= b.end:
 			b.endKept(t, b.end)
 		case math.IsInf(h.end, 1):

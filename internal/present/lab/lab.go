@@ -131,7 +131,6 @@ type Lab struct {
 type server struct {
 	name   string
 	client *redis.Client
-	seen   []string // names of the locks that the last read of the server found
 }
 
 // Serve runs the web page until ctx is done, then stops all processes that it started and removes

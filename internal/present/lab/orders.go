@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -59,7 +58,6 @@ type tile struct {
 	fault       catalog.Fault
 	events      []history.Event
 	dropped     int // number of events that were dropped because maxTileEvents were already kept
-	seen        []seenKey
 	rows        []order.Grab
 	invoked     int // number of requests for the order that have started
 	returned    int // number of requests for the order that have ended
@@ -70,12 +68,6 @@ type tile struct {
 
 	// These are the times of the last sale of a unit, and of the last refusal of a driver.
 	sold, refused time.Time
-}
-
-// seenKey is a lock's key that was found on a Redis server, with the times when it was there.
-type seenKey struct {
-	server, name string
-	diagram.Key
 }
 
 // answerLatency contains a response's latency. scheduled counts from the planned send time, and
@@ -252,48 +244,6 @@ func (o *orders) record(e history.Event) {
 	t.Events, t.Open = len(t.events)+t.dropped, max(0, t.invoked-t.returned)
 }
 
-// recordKey records who holds a lock on a server, and when the lock expires.
-func (o *orders) recordKey(k Key, at time.Duration) {
-	defer o.lock()()
-	id, _ := lock.OrderOf(k.Name) // 0 if the key does not belong to an order
-	t := o.find(id)
-	if t == nil {
-		return
-	}
-	seen := diagram.Key{Holders: tokensOf(k.holders), Last: at, Until: history.Endless}
-	if k.TTL >= 0 {
-		seen.Until = at + time.Duration(k.TTL)*time.Millisecond
-	}
-	i := slices.IndexFunc(t.seen, func(s seenKey) bool { return s.server == k.Server && s.name == k.Name && s.Gone == 0 })
-	switch {
-	case i >= 0 && slices.Equal(t.seen[i].Holders, seen.Holders):
-		t.seen[i].Key = seen
-		return
-	case i >= 0: // another holder has the lock now
-		t.seen[i].Gone = at
-	}
-	t.seen = append(t.seen, seenKey{k.Server, k.Name, seen})
-}
-
-// removeKey records that a lock is no longer on a server.
-func (o *orders) removeKey(server, name string, at time.Duration) {
-	defer o.lock()()
-	id, _ := lock.OrderOf(name)
-	if t := o.find(id); t != nil {
-		for i, s := range t.seen {
-			if s.server == server && s.name == name && s.Gone == 0 {
-				t.seen[i].Gone = at
-			}
-		}
-	}
-}
-
-// tokensOf removes the suffix "+" from lock holders' tokens. The handoff strategy adds it while
-// other drivers wait for the lock.
-func tokensOf(holders []string) []string {
-	return catalog.Map(holders, func(h string) string { return strings.TrimSuffix(h, "+") })
-}
-
 // recordRows records an order's database rows. If there are no more rows than before, it ignores
 // them, because they may be out of date.
 func (o *orders) recordRows(id int64, rows []order.Grab) {
@@ -365,7 +315,6 @@ func (o *orders) runOf(id int64) (r diagram.Run, ok bool) {
 	if t.ByHand {
 		r.Names = map[int64]string{handDriver: driverName(handDriver), handDriver + 1: driverName(handDriver + 1)}
 	}
-	r.Keys = catalog.Map(t.seen, func(k seenKey) diagram.Key { return k.Key })
 	if t.Units > 1 {
 		r.Title += fmt.Sprintf(", %d units", t.Units)
 	}

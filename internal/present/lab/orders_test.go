@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -47,57 +46,6 @@ func TestEndOfTheLoad(t *testing.T) {
 			if want := max(0, min(6, int(first)+count)-max(1, int(first))); len(answered) != want {
 				t.Errorf("%d orders from %d: %v are answered, want %d", count, first, answered, want)
 			}
-		}
-	}
-}
-
-// TestKeysByDefinition adds and removes random keys on two servers. For each key and server, it compares the
-// recorded holders with a simple reference. Only the last holder can still have the key.
-func TestKeysByDefinition(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 1))
-	names := []string{"grab:setnx:{1}", "grab:setnx:{1}:queue", "grab:setnx:{2}"}
-	for range 500 {
-		o := labOf(2).orders
-		want := map[[2]string][]diagram.Key{}
-		for n := range 12 {
-			at := time.Duration(n+1) * time.Second
-			of := [2]string{[]string{"redis", "redlock-1"}[r.IntN(2)], names[r.IntN(len(names))]}
-			list := want[of]
-			var last *diagram.Key
-			if len(list) > 0 && list[len(list)-1].Gone == 0 {
-				last = &list[len(list)-1]
-			}
-			if r.IntN(3) == 0 {
-				if o.removeKey(of[0], of[1], at); last != nil {
-					last.Gone = at
-				}
-				continue
-			}
-			holder, ttl := fmt.Sprint("holder-", r.IntN(2)), int64(r.IntN(3)-1)
-			o.recordKey(Key{Server: of[0], Name: of[1], TTL: ttl, holders: []string{holder}}, at)
-			seen := diagram.Key{Holders: []string{holder}, Last: at, Until: at + time.Duration(ttl)*time.Millisecond}
-			if ttl < 0 {
-				seen.Until = history.Endless
-			}
-			if last != nil && last.Holders[0] == holder {
-				*last = seen
-				continue
-			}
-			if last != nil {
-				last.Gone = at
-			}
-			want[of] = append(list, seen)
-		}
-		got := map[[2]string][]diagram.Key{}
-		for _, tile := range o.tiles {
-			for _, k := range tile.seen {
-				if of := [2]string{k.server, k.name}; (k.name == names[2]) == (tile.ID == 2) {
-					got[of] = append(got[of], k.Key)
-				}
-			}
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("got  %+v\nwant %+v", got, want)
 		}
 	}
 }

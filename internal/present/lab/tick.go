@@ -69,8 +69,6 @@ type Key struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	TTL    int64  `json:"ttl_ms"` // -1 if it does not expire
-
-	holders []string // tokens in the value or a hash's fields
 }
 
 // Latency contains percentiles in milliseconds. P50 and P99 count from the planned send time, and

@@ -14,7 +14,6 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/order"
-	"grablab/internal/present/diagram"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -239,55 +238,6 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 	}
 	if tile := h.orders.tiles[0]; tile.Events != maxTileEvents+41 || tile.Open != 0 || d.End != maxTileEvents-1 {
 		t.Errorf("%d events, %d drivers are not answered, drawn to %v", tile.Events, tile.Open, d.End)
-	}
-}
-
-// TestKeysAreDrawn checks that a drawing uses the keys that the lab has seen in Redis. Only they show when some
-// leases end and how long a dead driver's key stays.
-func TestKeysAreDrawn(t *testing.T) {
-	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	for _, tt := range []struct {
-		strategy, token string
-		lease           time.Duration
-		look            func(*state)
-		want            diagram.Span
-	}{
-		{"handoff", "lab/3.1", 0, func(h *state) {
-			h.orders.recordKey(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
-			h.orders.removeKey("redis", "grab:handoff:{7}", ms(1050))
-		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 1000}},
-		{"handoff", "lab/3.1", 0, func(h *state) { // the key belongs to another turn
-			h.orders.recordKey(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
-			h.orders.removeKey("redis", "grab:handoff:{7}", ms(1050))
-		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 2000, Open: true}},
-		{"setnx-nottl", "u", history.Endless, func(h *state) {
-			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
-		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 2000, Open: true}},
-		{"setnx-nottl", "u", history.Endless, func(h *state) {
-			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
-			h.orders.recordKey(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
-			h.orders.recordKey(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
-		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 1200, Open: true}},
-	} {
-		h := newState()
-		h.orders.clock = func() time.Duration { return ms(2000) }
-		h.begin(Settings{Strategy: tt.strategy})
-		h.orders.open(7, 2)
-		for n, e := range []history.Event{{Kind: history.Invoke, Op: history.Grab}, {Kind: history.OK, Op: history.Acquire, Token: tt.token, Lease: tt.lease}, {Kind: history.OK, Op: history.Read}} {
-			e.T, e.Order, e.Driver, e.Instance, e.Incarnation = ms(n), 7, 1, "8004", 1
-			h.orders.record(e)
-		}
-		tt.look(h)
-		d := h.orders.drawing(7)
-		spans := d.Lanes[0].Rows[0].Spans
-		i := slices.IndexFunc(spans, func(s diagram.Span) bool { return s.Kind == tt.want.Kind })
-		if i < 0 {
-			t.Errorf("%s: %+v, want %+v", tt.strategy, spans, tt.want)
-			continue
-		}
-		if spans[i].Text = ""; spans[i] != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.strategy, spans[i], tt.want)
-		}
 	}
 }
 

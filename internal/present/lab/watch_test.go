@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestPictureFollowsTheServers changes the locks on two servers at random while some reads fail. After a round
-// without failed reads, the picture must show exactly the locks that the servers store. After a round with
-// failed reads, it must still show each lock that it has shown before and that still exists.
-func TestPictureFollowsTheServers(t *testing.T) {
+// TestKeysFollowTheServers changes the locks on two servers at random while some reads fail. After a round
+// without failed reads, the page must show exactly the locks that the servers store. After a round with failed
+// reads, it may lack some of them.
+func TestKeysFollowTheServers(t *testing.T) {
 	errRead := errors.New("told to fail")
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 31))
@@ -71,35 +71,15 @@ func TestPictureFollowsTheServers(t *testing.T) {
 					3: func(cmds []redis.Cmder) bool { return cmds[0].Name() != "scan" && r.IntN(2) == 0 },
 				}[how]
 			}
-			before := l.picture()
 			l.lookAtKeys(t.Context())
-			after := l.picture()
-			for lock, holder := range stored {
-				if after[lock] != holder && (!anyFails || before[lock] == holder) {
-					t.Fatalf("seed %d, round %d, failing reads %v: %s shows the holder %q, want %q", seed, round, anyFails, lock, after[lock], holder)
-				}
-			}
-			for lock, holder := range after {
-				if _, ok := stored[lock]; !ok && (!anyFails || before[lock] == "") {
-					t.Fatalf("seed %d, round %d, failing reads %v: %s still shows the holder %q", seed, round, anyFails, lock, holder)
-				}
-			}
 			if !anyFails && len(l.state.keys) != len(stored) {
 				t.Fatalf("seed %d, round %d: the page lists %v, want %v", seed, round, l.state.keys, stored)
 			}
-		}
-	}
-}
-
-// picture returns the locks that the tiles show. It maps the server and name of each lock to its holder.
-func (l *Lab) picture() map[string]string {
-	shown := map[string]string{}
-	for _, tile := range l.state.orders.tiles {
-		for _, k := range tile.seen {
-			if k.Gone == 0 {
-				shown[k.server+" "+k.name] = k.Holders[0]
+			for _, k := range l.state.keys {
+				if holder := stored[k.Server+" "+k.Name]; k.Value != holder {
+					t.Fatalf("seed %d, round %d, failing reads %v: %+v, want the holder %q", seed, round, anyFails, k, holder)
+				}
 			}
 		}
 	}
-	return shown
 }
