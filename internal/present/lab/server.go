@@ -75,9 +75,9 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
 	mux.HandleFunc("GET /cells.js", asset("text/javascript", []byte(report.CellsScript)))
 	mux.HandleFunc("GET /cells.css", asset("text/css", []byte(report.CellsStyle)))
-	mux.HandleFunc("GET /api/choices", l.choices)
+	mux.HandleFunc("GET /api/choices", readHandler(l.choices))
 	mux.HandleFunc("GET /api/events", l.events)
-	mux.HandleFunc("GET /api/orders/{id}", l.drawing)
+	mux.HandleFunc("GET /api/orders/{id}", readHandler(l.drawing))
 	mux.HandleFunc("POST /api/start", startHandler(func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
 	mux.HandleFunc("POST /api/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
 	mux.HandleFunc("POST /api/hand", startHandler(func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
@@ -142,11 +142,6 @@ func refuse(w http.ResponseWriter, status int, why string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})
 }
 
-func reply(w http.ResponseWriter, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(body)
-}
-
 // errMissing results in HTTP status 404.
 var errMissing = errors.New("not found")
 
@@ -162,7 +157,8 @@ func answer(w http.ResponseWriter, body any, err error) {
 	case err != nil:
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 	default:
-		reply(w, body)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(body)
 	}
 }
 
@@ -192,7 +188,7 @@ func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerF
 	}
 }
 
-func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
+func (l *Lab) choices(*http.Request) (any, error) {
 	c := choices{Strategies: strategies(l.cfg.Stack.Kind), Guards: order.Guards, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
 	c.Table, c.Struck = matrixChoices(l.cfg)
 	c.Questions = whichlock.Questions
@@ -208,7 +204,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 		c.Explored = slices.Concat(l.cfg.Own, lock.Names())
 		c.Searched = catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf)
 	}
-	reply(w, c)
+	return c, nil
 }
 
 // events sends the state to a page, now and after each change, until the page disconnects. A page
@@ -231,15 +227,14 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing sends an order's diagram. If the order no longer exists, it sends null instead of a 404,
-// because a browser would log the 404 as an error.
-func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
+// drawing returns an order's diagram. If the order no longer exists, it returns nil instead of an
+// error, because a browser would log the 404 as an error.
+func (l *Lab) drawing(r *http.Request) (any, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is not the id of an order", r.PathValue("id")))
-		return
+		return nil, fmt.Errorf("%w: %.20q is not the id of an order", errMissing, r.PathValue("id"))
 	}
-	reply(w, l.state.orders.drawing(id))
+	return l.state.orders.drawing(id), nil
 }
 
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {
