@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -38,7 +37,7 @@ func (s *benchSettings) flags() []flags.Flag {
 		flags.New("rounds", "N", "number of rounds. In each round, every lock gets one time slice in every case", flags.One(&s.Rounds, flags.WholeNumber(1, 10_000))),
 		flags.New("slice", "D", "length of a time slice", flags.One(&s.Slice, flags.Between(5*time.Millisecond, time.Minute))),
 		flags.New("seed", "N", "seed for the lock order (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
-		flags.New("stack", "KIND", "which servers to use: "+stack.Local+", "+stack.External, flags.One(&s.Stack.Kind, parseBenchStack)),
+		flags.New("stack", "KIND", "which servers to use: "+stack.Local+", "+stack.External, flags.One(&s.Stack.Kind, flags.Where(flags.OneOf(stack.Local, stack.External), nil, "must be one of local, external: the embedded stack runs no real servers to measure"))),
 	}, serverFlags(&s.Stack), []flags.Flag{
 		flags.New("out", "DIR", "result folder (default: results/TIME-bench)", flags.One(&s.out, flags.NonEmpty)),
 		formatFlag(&s.format, formatNames(benchFormats)),
@@ -181,11 +180,4 @@ func parseSubjects(text string) ([]lockbench.Subject, error) {
 		}
 		return []lockbench.Subject{c}, err
 	})
-}
-
-func parseBenchStack(text string) (string, error) {
-	if text == stack.Embedded {
-		return "", errors.New("must be local or external: the embedded stack runs no real servers to measure")
-	}
-	return flags.OneOf(stack.Local, stack.External)(text)
 }

@@ -16,6 +16,7 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/explore/bubble"
 	"grablab/internal/flags"
+	"grablab/internal/measure/status"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/infile"
 )
@@ -208,7 +209,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
 	}
-	var last time.Time
+	line := status.Line{W: w, Every: progressEvery}
 	reported := map[string]bool{}
 	return func(r explore.Result) {
 		for _, f := range r.Failures {
@@ -217,17 +218,13 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 				continue
 			}
 			reported[path] = true
-			fmt.Fprintf(w, "%s %s in %d steps. The schedule is in %s\n", r.Strategy, report.Breaks(f.Property), len(f.Schedule.Steps), path)
+			line.Say("%s %s in %d steps. The schedule is in %s", r.Strategy, report.Breaks(f.Property), len(f.Schedule.Steps), path)
 		}
-		if time.Since(last) < progressEvery {
-			return
-		}
-		last = time.Now()
 		name := r.Strategy
 		if r.Part != "" {
 			name += ", " + r.Part
 		}
-		fmt.Fprintf(w, "%s: searched %d schedules and %d states in %s, %s so far\n", name, r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
+		line.Step("%s: searched %d schedules and %d states in %s, %s so far", name, r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
 	}
 }
 
