@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -226,15 +225,11 @@ var handClient = &http.Client{Timeout: grabTimeout}
 // text that explains why there is none.
 func grabByHand(url string, id, driver int64) string {
 	var a struct{ Outcome, Reason string }
-	path, body, header := target.Own.Request(id, driver)
-	req, err := http.NewRequest(http.MethodPost, url+string(path), bytes.NewReader(body))
+	body := strings.NewReader(fmt.Sprintf(`{"driver_id":%d}`, driver))
+	resp, err := handClient.Post(fmt.Sprintf("%s/orders/%d/grab", url, id), "application/json", body)
 	if err == nil {
-		req.Header = header.Clone()
-		var resp *http.Response
-		if resp, err = handClient.Do(req); err == nil {
-			defer resp.Body.Close()
-			err = json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a)
-		}
+		defer resp.Body.Close()
+		err = json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a)
 	}
 	if err != nil {
 		return "no answer: " + err.Error()
