@@ -2,16 +2,24 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
 )
 
 // doCommand runs a command of this program for an exercise. It runs in this process.
@@ -72,4 +80,112 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 		return o, err
 	}
 	return o, nil
+}
+
+// stepCommand is the name of a hidden command that the lab runs for each step of an exercise.
+const stepCommand = "workshop-step"
+
+// stepDone is the result that the child process writes to a file for its parent.
+type stepDone struct {
+	Outcome workshop.Outcome
+	Refused string // why the user's lock was rejected; empty if it was accepted
+}
+
+// workshopOf returns a function that opens a workshop session for the web page. The session runs
+// commands in child processes, so that a faulty lock cannot crash the lab.
+func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
+	seed := newWorkshopSettings().seed // all sessions use the same seed until the progress is saved
+	return func(lang string, progress io.Writer) (*workshop.Session, error) {
+		w := newWorkshopSettings()
+		if w.lang, w.seed = lang, seed; s.kind == stack.Local {
+			w.kind = stack.Local
+		}
+		session, err := w.session(io.Discard, progress)
+		if err != nil {
+			return nil, err
+		}
+		session.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
+			return doInChild(ctx, args, out, progress)
+		}
+		return session, nil
+	}
+}
+
+// cleanUpTime limits how long a command may take to clean up after it was told to stop.
+const cleanUpTime = 30 * time.Second
+
+// doInChild runs a command of this program in a child process. The child stops when its standard
+// input closes, which happens when ctx ends or this process dies.
+func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return o, err
+	}
+	dir, err := os.MkdirTemp("", "loadgen-step-")
+	if err != nil {
+		return o, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "outcome.json")
+	var said strings.Builder
+	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file}, args...)...)
+	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(stderr, &said)
+	proc.NewProcessGroup(cmd) // Ctrl-C must reach only the lab, which then stops the child itself
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return o, err
+	}
+	cmd.Cancel, cmd.WaitDelay = stdin.Close, cleanUpTime
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return o, ctx.Err()
+	case err != nil && said.Len() > 0:
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		return o, errors.New(strings.TrimPrefix(lines[len(lines)-1], "loadgen: "))
+	case err != nil:
+		return o, fmt.Errorf("this step's command failed without a message: %w", err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return o, err
+	}
+	var done stepDone
+	if err := json.Unmarshal(text, &done); err != nil {
+		return o, err
+	}
+	if done.Refused != "" {
+		return o, workshop.RefusedError{Why: done.Refused}
+	}
+	return done.Outcome, nil
+}
+
+// stepMain runs the command in args[1:] and writes its outcome to the file args[0].
+func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) < 2 {
+		return flags.Usage("%s is for a lab", stepCommand)
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	go func() { // standard input ends when the lab closes it or dies
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	var done stepDone
+	var err error
+	done.Outcome, err = doCommand(ctx, args[1:], stdout, stderr)
+	if refused, ok := errors.AsType[workshop.RefusedError](err); ok {
+		done.Refused, err = refused.Why, nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		return err
+	}
+	text, err := json.Marshal(done)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(args[0], text, 0o600)
 }
