@@ -3,8 +3,8 @@
 // injects faults into the first instance from the page, and sees the effects.
 //
 // Start reading at Serve. A Lab holds the running parts. state.go and orders.go record what
-// happens, and sentences.go describes it in words. pages.go sends updates to the open pages, in the
-// format that tick.go defines. server.go handles requests.
+// happens, and sentences.go describes it in words. tick.go defines what the open pages get.
+// server.go handles requests.
 package lab
 
 import (
