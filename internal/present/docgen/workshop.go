@@ -21,21 +21,12 @@ type lesson struct {
 	facts map[int]workshop.Facts // facts by exercise number
 }
 
-// intros contains the worksheet's instructions in each language.
-var intros = map[string]string{
-	"en": "Record your answers to the twelve workshop exercises on this sheet. The first command below lists all exercises, and the\n" +
-		"second one starts exercise 1. For each exercise, first tick the answer that you expect (☐). Then run the exercise, and\n" +
-		"write what you found after the arrow (→).",
-	"zh": "在这张纸上记录十二个练习的答案。第一条命令列出全部练习，第二条开始练习 1。先勾选你的预测（☐），再运行练习，然后把答案写在箭头（→）后面。",
-	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を一覧表示し、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
-}
-
 func lessonIn(lang string) (lesson, error) {
 	texts, err := workshop.Load(lang)
 	if err != nil {
 		return lesson{}, err
 	}
-	l := lesson{Exercises: workshop.Exercises, Intro: intros[lang], texts: texts}
+	l := lesson{Exercises: workshop.Exercises, Intro: texts.Say("ui.handout", nil), texts: texts}
 	b, err := read("internal/present/workshop/testdata/facts.json")
 	if err == nil {
 		err = json.Unmarshal([]byte(b), &l.facts)
