@@ -109,20 +109,9 @@ func ParseAnswers(answer func(question string) string) (Answers, error) {
 }
 
 // Questions lists the questions that determine which locks fit.
-var Questions = []Question{
-	{"rows", "May two drivers win the same order?", []Answer{
-		{"update", "no, and one conditional UPDATE can write the winner"},
-		{"never", "no, and the write needs more than one UPDATE"},
-		{"may", "yes, the lock only saves work"},
-	}},
-	{"runs", "Which servers do you run besides the database?", []Answer{
-		{"database", "none"}, {"redis", "one Redis"}, {"redlock", "five Redis nodes"}, {"zookeeper", "ZooKeeper"}, {"etcd", "etcd"},
-	}},
-	{"work", "How long does the work take compared with the lease, the time after which a lock expires?", []Answer{
-		{"shorter", "always less"}, {"longer", "sometimes more"}, {"endless", "it may never return"},
-	}},
-	{"stack", "Which language is the service written in?", catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} })},
-}
+var Questions = append(Guide.Questions, Question{
+	"stack", "Which language is the service written in?", catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} }),
+})
 
 // Stack says which libraries implement the locks in a programming language. Locks has no entry for
 // a strategy without a library.
@@ -142,10 +131,12 @@ type Duty struct {
 	Java []string `json:"java,omitempty"` // code for users of Java; nil if Code suits them too
 }
 
-// Guide contains the libraries for each programming language, and the users' duties.
+// Guide contains the questions for a user, except the one for the language, the libraries for each
+// programming language, and the users' duties.
 var Guide = catalog.Parse[struct {
-	Stacks []Stack `json:"stacks"`
-	Duties []Duty  `json:"duties"`
+	Questions []Question `json:"questions"`
+	Stacks    []Stack    `json:"stacks"`
+	Duties    []Duty     `json:"duties"`
 }](guideText)
 
 //go:embed guide.json
