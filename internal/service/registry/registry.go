@@ -18,8 +18,7 @@ import (
 // creates SRV records only for named ports.
 const portName = "http"
 
-// A Source tells where to find instance addresses, such as eureka:GRABSVC. The zero value finds
-// none.
+// A Source tells where to find instance addresses, such as eureka:GRABSVC.
 type Source struct {
 	text string
 	find func(context.Context) ([]string, error) // returns the base URLs of the instances
