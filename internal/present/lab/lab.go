@@ -39,16 +39,15 @@ type Config struct {
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches for schedules in which a strategy fails. If it is nil, the page offers no
-	// search.
+	// Explore searches for schedules in which a strategy fails.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
 	// Fill tests strategies under faults and reports each result. It starts its own servers, and
-	// stops when ctx is done. If it is nil, the page has no table of verdicts.
+	// stops when ctx is done.
 	Fill func(context.Context, Table, Filling) error
 
 	// Workshop opens a workshop session in a language. The session writes its commands' progress to
-	// progress. If Workshop is nil, the page has no workshop.
+	// progress.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
@@ -158,9 +157,7 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 			err = errors.Join(err, ended)
 		}
 	}()
-	if cfg.Ready != nil {
-		cfg.Ready(l.url)
-	}
+	cfg.Ready(l.url)
 	defer func() { err = errors.Join(err, l.close()) }()
 	if err := l.open(ctx); err != nil {
 		if ctx.Err() != nil {

@@ -21,9 +21,9 @@ import { workshop } from "./workshop.js";
 const views = [
   { id: "home", name: "Start", begin: home },
   { id: "live", name: "Live", about: "Send drivers to orders, inject a fault into a holder, and watch. Or act as the drivers yourself.", begin: live },
-  { id: "matrix", name: "Matrix", about: "Every strategy under every fault: which combinations grab an order twice, and which leave it stuck.", begin: matrix, isThere: (choices) => Boolean(choices.table) },
-  { id: "schedules", name: "Schedules", about: "Search all sequences of steps for the shortest one that breaks a lock.", begin: schedules, isThere: (choices) => choices.explored.length > 0 },
-  { id: "workshop", name: "Workshop", about: "Twelve exercises: predict, run, look, and answer.", begin: workshop, isThere: (choices) => choices.workshop },
+  { id: "matrix", name: "Matrix", about: "Every strategy under every fault: which combinations grab an order twice, and which leave it stuck.", begin: matrix },
+  { id: "schedules", name: "Schedules", about: "Search all sequences of steps for the shortest one that breaks a lock.", begin: schedules },
+  { id: "workshop", name: "Workshop", about: "Twelve exercises: predict, run, look, and answer.", begin: workshop },
   { id: "choose", name: "Choose", about: "Answer questions about your service, and get a lock that fits.", begin: choose },
 ];
 
@@ -102,7 +102,7 @@ const choices = await ask("api/choices").catch((e) => { $("connection").textCont
 if (choices) {
   stack = () => say("{kind} stack", { kind: choices.stack });
   $("stack").textContent = stack();
-  navigate(views.filter((v) => !v.isThere || v.isThere(choices)));
+  navigate(views);
   for (const v of shown) v.part = v.begin(choices, ask);
   meanings(document.querySelector("main"), choices.words || {});
   show();

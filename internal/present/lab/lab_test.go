@@ -55,6 +55,9 @@ func start(t *testing.T, cfg lab.Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if cfg.Workshop == nil {
+		cfg.Workshop = class(t, nil)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
@@ -232,8 +235,6 @@ func TestLab(t *testing.T) {
 			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "is not valid"},
 			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open one first"},
 			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "use a or b"},
-			{"no matrix", "/api/matrix/start", `{"strategies":["setnx"],"faults":["none"]}`, tok, 400, "without the matrix"},
-			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "without the explorer"},
 		} {
 			if status, text := post(t, url+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
 				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
@@ -408,7 +409,7 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		if i > 0 {
 			continue
 		}
-		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#cards b")].map((b) => b.textContent).join()`); got != "Live,Choose" {
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#cards b")].map((b) => b.textContent).join()`); got != "Live,Matrix,Schedules,Workshop,Choose" {
 			t.Errorf("the cards are %s", got)
 		}
 		text := func(id string) string {
@@ -547,7 +548,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 		}
 	}
 
-	p.Press("2")
+	p.Press("3")
 	p.Await("the next view", `!document.getElementById("schedules").hidden && document.getElementById("live").hidden && document.activeElement.id === "schedules" && /^Schedules/.test(document.title)`)
 	p.Press("?")
 	p.Await("the keys", `document.getElementById("key-list").open`)

@@ -66,9 +66,6 @@ type matrixView struct {
 // fill starts to test a table's strategies in the background. It returns an error if another task
 // is running.
 func (m *matrix) fill(_ *http.Request, t Table) (any, error) {
-	if m.cfg.Fill == nil {
-		return nil, fmt.Errorf("%w: this lab was started without the matrix", errBad)
-	}
 	if err := checkTable(m.cfg, t); err != nil {
 		return nil, err
 	}
@@ -168,9 +165,6 @@ func (m *matrix) cell(r *http.Request) (any, error) {
 
 // matrixChoices returns the strategies and faults that the user can select.
 func matrixChoices(cfg Config) (strategies, faults []choice) {
-	if cfg.Fill == nil {
-		return nil, nil
-	}
 	for _, s := range lock.Strategies {
 		c := choice{Name: s.Name, About: s.Title}
 		if cfg.Stack.Kind == stack.Embedded && s.Needs&^serversOf(cfg.Stack.Kind) != 0 {

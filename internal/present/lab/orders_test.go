@@ -147,9 +147,6 @@ func TestSearchesAreChecked(t *testing.T) {
 		t.Errorf("while a matrix is running: %v", err)
 	}
 	release()
-	if _, err := quietLab(nil).explore(r, Search{Strategy: "setnx", Actors: 2}); !errors.Is(err, errBad) {
-		t.Errorf("without an explorer: %v", err)
-	}
 }
 
 // TestStatusOfErrors checks the HTTP status of each kind of error, even if the error is wrapped.

@@ -43,12 +43,11 @@ type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []order.Guard        `json:"guards"`
 	Faults     []choice             `json:"faults"`
-	Explored   []string             `json:"explored"`  // strategies that the explorer can search; without any, the page has no view for searches
+	Explored   []string             `json:"explored"`  // strategies that the explorer can search
 	Searched   []choice             `json:"searched"`  // faults that a search can use
-	Table      []choice             `json:"table"`     // strategies that a matrix can contain; without any, the page has no view for matrices
+	Table      []choice             `json:"table"`     // strategies that a matrix can contain
 	Struck     []choice             `json:"struck"`    // faults that a matrix can contain
 	Questions  []whichlock.Question `json:"questions"` // questions whose answers lead to a lock
-	Workshop   bool                 `json:"workshop"`  // whether there is a workshop
 	MaxRate    int                  `json:"max_rate"`
 	MaxUnits   int                  `json:"max_units"` // the maximum number of units per order
 	Drivers    int                  `json:"drivers"`
@@ -189,7 +188,7 @@ func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerF
 }
 
 func (l *Lab) choices(*http.Request) (any, error) {
-	c := choices{Strategies: strategies(l.cfg.Stack.Kind), Guards: order.Guards, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
+	c := choices{Strategies: strategies(l.cfg.Stack.Kind), Guards: order.Guards, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind}
 	c.Table, c.Struck = matrixChoices(l.cfg)
 	c.Questions = whichlock.Questions
 	c.Words = catalog.Meanings()
@@ -200,10 +199,8 @@ func (l *Lab) choices(*http.Request) (any, error) {
 		c.Words[string(f)] = f.About()
 	}
 	c.Faults = catalog.Map(Faults, choiceOf)
-	if l.cfg.Explore != nil {
-		c.Explored = slices.Concat(l.cfg.Own, lock.Names())
-		c.Searched = catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf)
-	}
+	c.Explored = slices.Concat(l.cfg.Own, lock.Names())
+	c.Searched = catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf)
 	return c, nil
 }
 
@@ -238,9 +235,6 @@ func (l *Lab) drawing(r *http.Request) (any, error) {
 }
 
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {
-	if l.cfg.Explore == nil {
-		return nil, fmt.Errorf("%w: this lab was started without the explorer", errBad)
-	}
 	if !slices.Contains(slices.Concat(l.cfg.Own, lock.Names()), s.Strategy) {
 		return nil, fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
 	}

@@ -26,8 +26,7 @@ import (
 type lessons struct {
 	ctx   context.Context // done when the lab ends
 	state *state
-	// open opens a session. It is nil if the page has no workshop.
-	open func(lang string, progress io.Writer) (*workshop.Session, error)
+	open  func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
@@ -85,9 +84,6 @@ func (j *job) showProgress(line string) { j.locked(func() { j.seen.Progress = li
 // session opens a workshop session with the saved progress. If the exercise or language does not
 // exist, the error wraps errBad.
 func (l *lessons) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
-	if l.open == nil {
-		return nil, e, fmt.Errorf("%w: this lab was started without the workshop", errBad)
-	}
 	if !slices.Contains(workshop.Languages, lang) {
 		return nil, e, fmt.Errorf("%w: the language %.20q is not supported: use one of %s", errBad, lang, strings.Join(workshop.Languages, ", "))
 	}
