@@ -24,7 +24,6 @@ type section struct {
 	Lines []string
 	// Drawing is a diagram of what the table describes, or nil.
 	Drawing *diagram.Diagram
-	Drawn   int // the drawing's number on the page
 	After   []string
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"regexp"
 
+	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/diagram"
 )
@@ -42,13 +43,8 @@ func HTML(w io.Writer, run *experiment.Run) error { return runPage(run).write(w)
 // ExploredHTML writes the search results as a single HTML page that shows each failure step by
 // step.
 func ExploredHTML(w io.Writer, e Exploration) error {
-	d, drawings := e.document(), []*diagram.Diagram{}
-	for i := range d.Sections {
-		if s := &d.Sections[i]; s.Drawing != nil {
-			s.Drawn = len(drawings)
-			drawings = append(drawings, s.Drawing)
-		}
-	}
+	d := e.document()
+	drawings := catalog.Map(d.Sections, func(s section) *diagram.Diagram { return s.Drawing })
 	return pageOf{document: d, data: drawings, script: exploreScript}.write(w)
 }
 
