@@ -114,18 +114,25 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 
 // inspectFirst sends a few requests with each strategy of the user's service before the run
 // measures anything. It does nothing if the service has too few orders for them.
+//
+// If the first two strategies fail, the settings are probably wrong, so the run ends. Otherwise, it
+// leaves out the strategies that fail.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
 	}
-	i, inspected := w.inspector(), map[string]bool{}
+	i, all := w.inspector(), r.cfg.strategies(w.fleet)
 	faultless, faulty := r.left()
-	for _, spec := range append(faulty, faultless...) { // inspect a test with a fault first, because it has more requirements
-		if inspected[spec.Strategy] {
+	left := append(faulty, faultless...) // inspect a test with a fault first, because it has more requirements
+	inspected, failed := 0, []refusal{}
+	for _, s := range all {
+		n := slices.IndexFunc(left, func(spec *cellSpec) bool { return spec.Strategy == s.Name })
+		if n < 0 {
 			continue
 		}
-		inspected[spec.Strategy] = true
-		p := i.inspect(ctx, spec.strategy)
+		spec := left[n]
+		inspected++
+		p := i.inspect(ctx, s)
 		if spec.Fault != catalog.NoFault && r.cfg.Service != nil && len(p.Problems) == 0 {
 			t, err := i.recorder.quickTrail(ctx)
 			i.inspectTrail(&p, t, err)
@@ -133,14 +140,42 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if len(i.cfg.strategies(w.fleet)) > 1 {
+		if len(all) > 1 {
 			p.nameStrategy()
 		}
 		if err := r.cfg.Inspected(p); err != nil {
-			return err
+			failed = append(failed, refusal{s.Name, err})
+		}
+		if len(failed) == 2 && inspected == 2 {
+			break
 		}
 	}
+	if len(failed) > 0 && len(failed) == inspected {
+		return failed[0].err
+	}
+	for _, f := range failed {
+		r.leaveOutStrategy(f)
+	}
 	return nil
+}
+
+// refusal is a strategy whose test requests have shown a problem.
+type refusal struct {
+	strategy string
+	err      error
+}
+
+// leaveOutStrategy gives the tests of a strategy the verdict unknown instead of running them.
+func (r *runner) leaveOutStrategy(f refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress.say("leaving out a strategy: %v", f.err)
+	for _, s := range r.specs {
+		if s.Strategy == f.strategy && r.isLeft(s) {
+			s.cell, s.refused = r.cfg.notRun(s, catalog.Unknown, fmt.Sprintf("not run, because the test requests before the run failed: %v", f.err)), true
+		}
+	}
+	r.publishLocked()
 }
 
 // quickTrail records the remote calls of one request. To save time, it does not wait for background

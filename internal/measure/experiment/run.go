@@ -148,7 +148,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	if s.cell == nil || s.cell.Interrupted {
 		return true
 	}
-	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
+	return s.Fault == catalog.NoFault && !s.refused && s.times() < r.cfg.Repeat
 }
 
 // openFirst opens the first worker if any test is left to run, and records the environment.

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -368,6 +370,97 @@ func TestProblemNamesItsStrategy(t *testing.T) {
 			t.Errorf("%s: %v, want %s…", tt.strategies, err, tt.says)
 		}
 	}
+}
+
+// TestStrategyIsLeftOut checks that a run leaves out a strategy whose test requests fail, if another
+// strategy works. The tests that are left out must be unknown and give the reason. The run must end if
+// no strategy works, or if neither of the first two does.
+func TestStrategyIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ strategies, ran string }{ // ran lists the tests in alphabetical order
+		{"good", "good good"},
+		{"good bad", "good good"},
+		{"bad good", "good good"},
+		{"good bad bad-too fine", "fine fine good good"},
+		{"bad bad-too good", ""},
+		{"bad", ""},
+	} {
+		names := strings.Fields(tt.strategies)
+		cfg := Scenarios[0].Config
+		cfg.Scenario, cfg.Out, cfg.OnLost, cfg.Log, cfg.Repeat = "rush", t.TempDir(), grab.Abort, t.Output(), 2
+		cfg.Inspected = func(p Preflight) error {
+			for _, problem := range p.Problems {
+				return &problem
+			}
+			return nil
+		}
+		cfg.Target.URLs = []string{serviceOf(t, names).URL}
+		r := newRunner(cfg, func(*Run) error { return nil })
+		var ran []string
+		r.runCell = func(_ *worker, _ context.Context, s *cellSpec) Cell {
+			ran = append(ran, s.Strategy)
+			return blankCell(s)
+		}
+		err := r.open(t.Context())
+		if err == nil {
+			err = r.runAll(t.Context())
+		}
+		slices.Sort(ran)
+		if (err == nil) != (tt.ran != "") || strings.Join(ran, " ") != tt.ran {
+			t.Errorf("%s: ran %q, %v; want %q", tt.strategies, ran, err, tt.ran)
+		}
+		for _, c := range r.run.Cells {
+			bad := strings.HasPrefix(c.Strategy, "bad")
+			if tt.ran != "" && (c.Verdict == catalog.Unknown) != bad || bad && !strings.Contains(c.Reason, "fresh order was answered with HTTP 409") {
+				t.Errorf("%s: %s is %s: %s", tt.strategies, c.Strategy, c.Verdict, c.Reason)
+			}
+		}
+		if tt.ran != "" && (len(r.run.Cells) != len(names) || !r.run.Complete) {
+			t.Errorf("%s: %d tests, complete %v", tt.strategies, len(r.run.Cells), r.run.Complete)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// serviceOf starts a service with these strategies. The first driver of an order wins, unless the name of
+// the strategy begins with "bad". Then no driver wins.
+func serviceOf(t *testing.T, strategies []string) *httptest.Server {
+	var mu sync.Mutex
+	current, next, taken := "", 1, map[string]bool{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /strategies", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(strategies) })
+	mux.HandleFunc("PUT /strategy", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		var asked struct{ Name string }
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		current = asked.Name
+		_, _ = io.WriteString(w, "{}")
+	})
+	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		var asked struct{ Count int }
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"first_id":%d,"count":%d}`, next, asked.Count)
+		next += asked.Count
+	})
+	mux.HandleFunc("POST /orders/{id}/grab", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		id := r.PathValue("id")
+		if taken[id] || strings.HasPrefix(current, "bad") {
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+		taken[id] = true
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
 }
 
 // TestLoadIsRepeatedMoreSlowly checks the rate at which a load that was too fast is repeated: half
