@@ -307,7 +307,7 @@ func (s scripted) Do(j Job, r *Report) error {
 func TestAcquisitionsWithinTheSlice(t *testing.T) {
 	const long = 20 * time.Millisecond
 	for _, c := range []Case{{Workers: 2, Processes: 2, Keys: 1}, {Workers: 2, Processes: 2, Keys: 1, Wave: 3}} {
-		p := &pool{clock: history.Clock()}
+		p := &pool{clock: history.Clock}
 		span := long
 		for i := range c.Processes {
 			last := time.Duration(i+1) * time.Microsecond // time from the end of the slice until the last release
