@@ -225,6 +225,7 @@ func (c *carrier) run() {
 			return
 		}
 	}
+	c.r = c.w // the other direction may have set plain while this one held an incomplete message
 	if c.flush() != nil {
 		c.reset()
 		return
@@ -257,7 +258,8 @@ func (c *carrier) forward() bool {
 			continue
 		}
 		if c.flush() != nil {
-			break // the flush below returns the error
+			c.reset()
+			return false
 		}
 		c.w = copy(c.buf, c.buf[c.r:c.w])
 		c.sent, c.r = 0, 0
@@ -277,7 +279,7 @@ func (c *carrier) forward() bool {
 
 var errLong = errors.New("the proxy does not support this message, because its header is longer than 64 KB")
 
-// flush sends the data that the tap has allowed to pass.
+// flush sends the data that was scanned and may pass.
 func (c *carrier) flush() error {
 	if c.sent == c.r {
 		return nil
