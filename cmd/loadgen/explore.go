@@ -176,7 +176,7 @@ func parseSeconds(text string) (float64, error) {
 
 func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	results, err := s.explore(ctx, stderr)
-	if results == nil && err != nil {
+	if len(results) == 0 && err != nil {
 		return notSearched(err, stderr)
 	}
 	return s.conclude(results, err, stdout, stderr)
@@ -218,7 +218,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched tells the user why no schedule could run, and returns an error that sets the exit
+// notSearched tells the user why a search or a replay failed, and returns an error that sets the exit
 // code.
 func notSearched(err error, stderr io.Writer) error {
 	if stack := explore.StackOf(err); stack != "" {
@@ -234,9 +234,6 @@ func notSearched(err error, stderr io.Writer) error {
 // code.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
-	if err != nil && !interrupted {
-		return notSearched(err, stderr)
-	}
 	var unsaved error
 	if s.replay == "" {
 		unsaved = s.save(results)
@@ -244,8 +241,11 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	if err := errors.Join(s.render(stdout, results), unsaved); err != nil {
 		return err
 	}
-	if s.format == "mermaid" && !slices.ContainsFunc(results, func(r explore.Result) bool { return len(r.Failures) > 0 }) {
+	if s.format == "mermaid" && firstFailure(results) == nil {
 		fmt.Fprintln(stderr, "no failure was found, so there is no diagram")
+	}
+	if err != nil && !interrupted {
+		return notSearched(err, stderr)
 	}
 	if !interrupted && slices.ContainsFunc(results, explore.Result.IsUnexpected) {
 		return exitAssert
@@ -346,12 +346,23 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
+// firstFailure returns the first failure in the results and their parts, or nil if there is none.
+func firstFailure(results []explore.Result) *explore.Failure {
+	for _, r := range results {
+		if len(r.Failures) > 0 {
+			return &r.Failures[0]
+		}
+		if f := firstFailure(r.Parts); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
 // firstDiagram draws a diagram of the first failure. It writes nothing if there is no failure.
 func firstDiagram(w io.Writer, e report.Exploration) error {
-	for _, r := range e.Results {
-		if len(r.Failures) > 0 {
-			return report.Mermaid(w, r.Failures[0])
-		}
+	if f := firstFailure(e.Results); f != nil {
+		return report.Mermaid(w, *f)
 	}
 	return nil
 }

@@ -332,3 +332,19 @@ func TestReplayIsQuoted(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestFirstFailure checks that the diagram shows the first failure, even if only a later part of a
+// portfolio found one.
+func TestFirstFailure(t *testing.T) {
+	of := func(property string) []explore.Failure { return []explore.Failure{{Property: property}} }
+	for want, results := range map[string][]explore.Result{
+		"":  {{Strategy: "a"}, {Strategy: "b", Parts: []explore.Result{{}, {}}}},
+		"x": {{Strategy: "a"}, {Strategy: "b", Failures: of("x"), Parts: []explore.Result{{Failures: of("y")}}}},
+		"y": {{Strategy: "a", Parts: []explore.Result{{}, {Failures: of("y")}}}, {Strategy: "b", Failures: of("x")}},
+	} {
+		got := firstFailure(results)
+		if (got == nil) != (want == "") || got != nil && got.Property != want {
+			t.Errorf("got %+v, want %q", got, want)
+		}
+	}
+}
