@@ -124,17 +124,22 @@ func TestUnknownIsSaid(t *testing.T) {
 // TestCommandOfACell checks that the command to repeat a cell has the flags of the run, but selects only this
 // cell.
 func TestCommandOfACell(t *testing.T) {
-	for strategy, want := range map[string]string{
-		"rlock":            `"command":"loadgen run -rate=5 '-body={\"id\":{order}}' -strategies=rlock -faults=pause"`,
-		experiment.Foreign: `"command":"loadgen run -rate=5 '-body={\"id\":{order}}' -faults=pause"`,
+	for _, tt := range []struct {
+		strategy string
+		fault    catalog.Fault
+		want     string
+	}{
+		{"rlock", catalog.Pause, `"command":"loadgen run -rate=5 -budget=9s '-body={\"id\":{order}}' -strategies=rlock -faults=pause"`},
+		{experiment.Foreign, catalog.Pause, `"command":"loadgen run -rate=5 -budget=9s '-body={\"id\":{order}}' -faults=pause"`},
+		{"rlock", catalog.NoFault, `"command":"loadgen run -rate=5 -repeat=6 '-body={\"id\":{order}}' -strategies=rlock -faults=none"`},
 	} {
-		c := measuredCell(catalog.Pause, catalog.Safe, nil)
-		c.Strategy = strategy
+		c := measuredCell(tt.fault, catalog.Safe, nil)
+		c.Strategy = tt.strategy
 		r := run("rush", c)
-		r.Config.Args = []string{"-strategies=a,b", "-rate=5", "-faults=all", "-only=a/none", "-only=b/pause", `-body={"id":{order}}`}
+		r.Config.Args = []string{"-strategies=a,b", "-rate=5", "-repeat=6", "-budget=9s", "-faults=all", "-only=a/none", "-only=b/pause", `-body={"id":{order}}`}
 		data, _ := report.Heat{Run: r}.Cell(c.Name())
-		if text, err := json.Marshal(data); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%v, no %s in %s", err, want, text)
+		if text, err := json.Marshal(data); err != nil || !strings.Contains(string(text), tt.want) {
+			t.Errorf("%v, no %s in %s", err, tt.want, text)
 		}
 	}
 }

@@ -166,8 +166,8 @@ func sentence(c experiment.Cell) string {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
 	}
 	text := string(c.Verdict)
-	if len(c.Points) > 0 {
-		text += fmt.Sprintf(" at %d of the %s at which the fault struck", len(decidingPoints(c)), catalog.Plural(len(c.Points), "point", "points"))
+	if n := len(decidingPoints(c)); n > 0 {
+		text += fmt.Sprintf(" at %d of the %s at which the fault struck", n, catalog.Plural(len(c.Points), "point", "points"))
 	} else if c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil {
 		text += fmt.Sprintf(", %s too many", catalog.Plural(*c.DoubleGrabs, "grab", "grabs"))
 	}
@@ -323,10 +323,15 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// command returns the command line that repeats one test.
+// command returns the command line that repeats one test. It leaves out flags that only other tests
+// of the run need.
 func command(run *experiment.Run, c experiment.Cell) string {
+	omitted := []string{"-strategies=", "-faults=", "-only=", "-repeat="}
+	if c.Fault == catalog.NoFault && !isPeak(run) {
+		omitted = []string{"-strategies=", "-faults=", "-only=", "-budget=", "-at=", "-target-pid="}
+	}
 	words := append([]string{"loadgen", "run"}, slices.DeleteFunc(slices.Clone(run.Config.Args), func(arg string) bool {
-		return slices.ContainsFunc([]string{"-strategies=", "-faults=", "-only="}, func(flag string) bool { return strings.HasPrefix(arg, flag) })
+		return slices.ContainsFunc(omitted, func(flag string) bool { return strings.HasPrefix(arg, flag) })
 	})...)
 	if c.Strategy != experiment.Foreign {
 		words = append(words, "-strategies="+c.Strategy)

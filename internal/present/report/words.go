@@ -27,7 +27,7 @@ func head(run *experiment.Run) []string {
 	if !run.Complete {
 		why := "the run was interrupted, has used up its budget, or is still in progress"
 		for _, cell := range run.Cells {
-			if cell.Merged != nil {
+			if cell.Merged != nil && len(cell.Merged.Lost) > 0 {
 				why = strings.Join(cell.Merged.Lost, "; ")
 			}
 		}
@@ -59,11 +59,11 @@ func loadLine(run *experiment.Run) string {
 		what += " all at once"
 	}
 	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, catalog.Plural(c.Instances, "instance", "instances"))
-	for _, url := range slices.Sorted(maps.Keys(c.Unreachable)) {
-		line += fmt.Sprintf("; the service registry also lists %s, which does not answer (%s) and got no load", url, c.Unreachable[url])
-	}
 	if c.Repeat > 1 {
 		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)
+	}
+	for _, url := range slices.Sorted(maps.Keys(c.Unreachable)) {
+		line += fmt.Sprintf("; the service registry also lists %s, which does not answer (%s) and got no load", url, c.Unreachable[url])
 	}
 	known := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
 	if len(known) == 0 {
@@ -363,7 +363,7 @@ func ofMillis(ms float64) string {
 // stop if the cause is unknown.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
-	for _, p := range c.Points {
+	for _, p := range decidingPoints(c) {
 		id = cmp.Or(id, p.FailureMode)
 	}
 	switch m, ok := catalog.FindMode(id); {
