@@ -243,6 +243,9 @@ func (r *runner) serves(n int) lock.Backend {
 
 func (r *runner) runAll(ctx context.Context) error {
 	faultless, faulty := r.left()
+	if len(faultless)+len(faulty) == 0 && r.cfg.Resume == nil {
+		return r.save(r.run) // no test is possible, so no later call saves the run
+	}
 	workers := min(len(r.workers), len(faulty))
 	r.progress.expect(len(faultless), len(faulty), workers)
 	if err := r.runBare(ctx, len(faultless)); err != nil {

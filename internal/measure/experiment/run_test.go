@@ -62,6 +62,17 @@ const (
 	calm  = "none/none setnx/none"
 )
 
+// TestImpossibleTestsAreSaved checks that a run is saved even if none of its tests is possible.
+func TestImpossibleTestsAreSaved(t *testing.T) {
+	t.Parallel()
+	r := matrix(t, "none", "redis-restart", func(*worker, context.Context, *cellSpec) Cell { panic("nothing can run") })
+	saved := -1
+	r.save = func(run *Run) error { saved = len(run.Cells); return nil }
+	if err := r.fill(t, t.Context()); err != nil || saved != 1 {
+		t.Errorf("the saved run has %d tests, %v; want 1", saved, err)
+	}
+}
+
 // TestMatrix checks that cells without a fault run first and one at a time, and that cells with a
 // fault run at the same time on different workers. Whenever the run is saved, its cells must be in
 // the order of the table.
