@@ -82,8 +82,8 @@ func (s *settings) parse(args []string) (err error) {
 	return nil
 }
 
-// unrecordedFlags names the flags that run.json omits, because they are secret or do not affect the
-// results. The user may change them when a run is resumed.
+// unrecordedFlags names the flags that run.json omits: secrets, flags for the output, and flags that
+// each command line sets anew.
 var unrecordedFlags = append([]string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule"}, flags.Secrets...)
 
 // readTargetFile calls set for each setting in the target file. The function set ignores settings
@@ -119,7 +119,7 @@ func (s *settings) resumedSettings() (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the flags recorded in %s: %w", s.resume, withoutPrefix(err, flags.ErrUsage))
 	}
-	r.Workers, r.Resume = s.Workers, run
+	r.Resume = run
 	r.Out, err = filepath.Abs(s.resume)
 	return r, err
 }
