@@ -120,12 +120,12 @@ func TestVerdicts(t *testing.T) {
 		{"foreign", "answers-agree", check.Evidence{FromAnswers: true, Promised: []check.Pair{p(1, 1)}}, check.Unknown, "no ledger"},
 
 		{"all answered", "stuck", check.Evidence{}, check.Pass, ""},
-		{"a lock that never lets go, of a service", "stuck", check.Evidence{Stuck: []int64{4}, OrderText: hex}, check.Fail, "1 order is stuck, because a new driver got no answer; for example, order 0x4"},
+		{"a lock that never lets go, of a service", "stuck", check.Evidence{Stuck: []int64{4}, OrderText: hex}, check.Fail, "1 order is stuck, because a new driver got no final answer; for example, order 0x4"},
 		{"a winner without a row, of a service", "answers-agree", check.Evidence{Promised: []check.Pair{p(10, 2)}, OrderText: hex}, check.Fail,
 			"1 grab was promised that the ledger does not have; for example, driver 2 was told that it had won order 0xa"},
 		{"two winners, of a service", "one-winner", check.Evidence{Ledger: rows(p(11, 1), p(11, 2)), OrderText: hex}, check.Fail,
 			"1 order was grabbed more than once; for example, order 0xb has 2 rows"},
-		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders are stuck, because a new driver got no answer; for example, order 4"},
+		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders are stuck, because a new driver got no final answer; for example, order 4"},
 		{"not probed", "stuck", check.Evidence{ProbeErr: errGone}, check.Unknown, "the database is gone"},
 		{"some stuck, some not probed", "stuck", check.Evidence{ProbeErr: errGone, Stuck: []int64{4}}, check.Fail, "1 order is stuck"},
 

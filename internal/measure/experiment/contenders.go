@@ -396,7 +396,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 	return err
 }
 
-// sendSecond sends a second driver to each order when the lease of the first driver expires.
+// sendSecond sends a second attempt of the same driver to each order when its lease expires.
 func (s *strike) sendSecond(ctx context.Context) error {
 	s.beginContest()
 	if err := s.awaitExpiry(ctx); err != nil {
