@@ -21,8 +21,9 @@ const (
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent compensation"
 )
 
-// runRules lists the flags of run that require or exclude each other. General rules come first,
-// because the user sees only the first rule that is broken.
+// runRules lists the rules for flags of run that require or exclude others. A rule with Excludes is
+// broken only if all of its conditions hold, and a rule with Needs only if none does. General rules
+// come first, because the user sees only the first rule that is broken.
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards must send to the same instances, so a shard cannot start instances of its own", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "all shards must begin at the same time", Do: "add -shard-start TIME, with the same time for all shards"},
@@ -80,8 +81,8 @@ var runRules = append([]flags.Rule{
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "this flag sets the second instance's clock, but the run has only one instance", Do: "use -instances 2 or more"},
 }, sentinelRules...)
 
-// sentinelRules lists the Redis flags that require or exclude each other. Every command with these
-// flags uses these rules.
+// sentinelRules lists the rules for flags of Redis Sentinel. Every command with these flags uses these
+// rules.
 var sentinelRules = []flags.Rule{
 	{Flags: "sentinel", Excludes: "-redis", Wrong: "-sentinel and -redis both say where Redis is", Do: "use only one of these flags"},
 	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the Redis master name is missing", Do: "add -sentinel-master NAME"},

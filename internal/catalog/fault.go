@@ -73,8 +73,8 @@ const (
 	ProcessKilled  ProcessEffect = "killed"  // the process gets SIGKILL
 )
 
-// FaultEntry describes a fault. Package fault can inject it into real servers, and claimTable lists its
-// expected effect on each kind of lock.
+// FaultEntry describes a fault. If By contains Run, package fault can inject it into real servers.
+// claimTable lists the expected effect of a fault on each kind of lock.
 type FaultEntry struct {
 	Name    Fault
 	Aliases []string   // old names, which commands still accept

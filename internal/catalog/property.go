@@ -2,10 +2,11 @@ package catalog
 
 import _ "embed"
 
-// These are the names of all properties.
+// These are the names of all properties. NoOversell is another name of OneWinner, for orders with
+// several units.
 const (
 	OneWinner        = "one-winner"
-	NoOversell       = "no-oversell" // like OneWinner, for orders with several units
+	NoOversell       = "no-oversell"
 	AnswersAgree     = "answers-agree"
 	LeaseExclusive   = "lease-exclusive"
 	HoldersExclusive = "holders-exclusive"
@@ -29,7 +30,7 @@ const (
 // Property is a condition that must hold even if faults occur.
 type Property struct {
 	Name    string
-	Aliases []string // old names, which schedule files and commands may still use
+	Aliases []string // other names, mostly old ones, which schedule files and commands may use
 	About   string   // the condition, as one line of text
 	By      Programs // the programs that check the property
 	Always  bool     // whether every search checks the property, even if the user did not select it
@@ -45,7 +46,7 @@ var propertyTable string
 var Properties = Parse[[]Property](propertyTable)
 
 // FindProperty looks up a property by name. If the name is outdated, note says which name replaces
-// it.
+// it. For NoOversell, note says what the name means.
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
@@ -58,7 +59,7 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:
-		return "no order is sold more often than it has units: the ledger has at most one row for each unit"
+		return "no order has more buyers than units: the ledger has at most one row for each unit"
 	case units > 1 && p.Name == StuckOrder:
 		return "after all leases have expired, a new driver gets one of the remaining units, or is told taken if there are none"
 	default:

@@ -6,6 +6,7 @@ import (
 	"grablab/internal/order"
 )
 
+// staleWrite checks that no write had a lower fencing token than the database had already seen.
 func staleWrite(e Evidence) Verdict {
 	if !e.Guard.NeedsFence() {
 		return unknown("the guard does not look at fencing tokens")

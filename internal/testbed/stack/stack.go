@@ -39,17 +39,19 @@ var (
 // Config configures a stack.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs lists the servers that the strategies need. A database is always included.
+	// Needs lists the servers that the strategies need. Except for External, a database is always
+	// included.
 	Needs lock.Backend
 	// Postgres makes a local stack run PostgreSQL instead of MariaDB or MySQL.
 	Postgres bool
-	// Topology selects a group of Redis servers, such as a Cluster. If it is empty, there is a
-	// single Redis server.
+	// Topology selects a group of Redis servers of a local stack, such as a Cluster. If it is empty,
+	// there is a single Redis server.
 	Topology catalog.Topology
 
 	Addresses // for External, the servers to use; the stack contacts no other servers
 
-	// Logs is the directory for the output of child processes. If it is empty, Dir is used.
+	// Logs is the directory for the output of the instances. If it is empty, they use the stack's own
+	// directory, like the servers. Close deletes that directory.
 	Logs string
 
 	Log *slog.Logger // if nil, nothing is logged
