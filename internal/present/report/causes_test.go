@@ -23,7 +23,7 @@ func TestCauses(t *testing.T) {
 	restarted := cell("setnx", catalog.Unsafe, 200, 100, 100, 12.52)
 	restarted.Fault = catalog.RedisRestart
 	pointed := restarted
-	pointed.Points = []experiment.Point{{FailureMode: "F17"}}
+	pointed.Points = []experiment.Point{{FailureMode: "F3", Verdict: catalog.Stuck}, {FailureMode: "F17", Verdict: catalog.Unsafe}}
 	overlapped := cell("setnx-getset", catalog.Unsafe, 22, 10, 12, 12.52)
 	overlapped.Overlaps = new(40)
 	for _, tt := range []struct {
