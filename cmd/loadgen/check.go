@@ -48,8 +48,8 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// checkPreflight returns an error if the test requests have shown a problem that would make the
-// whole run useless. A problem that affects only tests with a fault is accepted if the run also has
+// checkPreflight returns an error if the test requests have shown a problem that would make all tests
+// of the strategy useless. A problem that affects only tests with a fault is accepted if the run also has
 // tests without one.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {

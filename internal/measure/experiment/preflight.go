@@ -165,14 +165,19 @@ type refusal struct {
 	err      error
 }
 
-// leaveOutStrategy gives the tests of a strategy the verdict unknown instead of running them.
+// leaveOutStrategy gives the tests of a strategy the verdict unknown instead of running them. In a
+// resumed run, it keeps the repetitions that have finished.
 func (r *runner) leaveOutStrategy(f refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.progress.say("leaving out a strategy: %v", f.err)
 	for _, s := range r.specs {
-		if s.Strategy == f.strategy && r.isLeft(s) {
-			s.cell, s.refused = r.cfg.notRun(s, catalog.Unknown, fmt.Sprintf("not run, because the test requests before the run failed: %v", f.err)), true
+		if s.Strategy != f.strategy || !r.isLeft(s) {
+			continue
+		}
+		if s.refused = true; s.times() == 0 {
+			s.cell = r.cfg.notRun(s, catalog.Unknown, fmt.Sprintf("not run, because the test requests before the run failed: %v", f.err))
+			s.cell.Environment = new(r.run.Environment) // without it, a test case would be skipped and a baseline would ignore it
 		}
 	}
 	r.publishLocked()

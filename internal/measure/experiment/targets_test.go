@@ -411,7 +411,7 @@ func TestStrategyIsLeftOut(t *testing.T) {
 		}
 		for _, c := range r.run.Cells {
 			bad := strings.HasPrefix(c.Strategy, "bad")
-			if tt.ran != "" && (c.Verdict == catalog.Unknown) != bad || bad && !strings.Contains(c.Reason, "fresh order was answered with HTTP 409") {
+			if tt.ran != "" && (c.Verdict == catalog.Unknown) != bad || bad && (!strings.Contains(c.Reason, "fresh order was answered with HTTP 409") || c.Environment == nil) {
 				t.Errorf("%s: %s is %s: %s", tt.strategies, c.Strategy, c.Verdict, c.Reason)
 			}
 		}
@@ -421,6 +421,21 @@ func TestStrategyIsLeftOut(t *testing.T) {
 		if err := r.close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLeftOutStrategyKeepsRepetitions leaves out a strategy of a resumed run. Finished repetitions must
+// stay, and the other tests must be unknown. None of them may run again.
+func TestLeftOutStrategyKeepsRepetitions(t *testing.T) {
+	r := newRunner(Config{Repeat: 3, Log: t.Output()}, func(*Run) error { return nil })
+	done := &Cell{Strategy: "rlock", Verdict: catalog.Unsafe, Repetitions: make([]Repetition, 2)}
+	r.specs = []*cellSpec{{CellName: CellName{"rlock", catalog.NoFault}, cell: done}, {CellName: CellName{"rlock", catalog.Pause}}}
+	r.leaveOutStrategy(refusal{"rlock", errors.New("no driver won")})
+	if r.specs[0].cell != done || r.specs[1].cell.Verdict != catalog.Unknown {
+		t.Errorf("%+v, %+v", r.specs[0].cell, r.specs[1].cell)
+	}
+	if faultless, faulty := r.left(); len(faultless)+len(faulty) > 0 || !r.run.Complete {
+		t.Errorf("%d tests are left, complete %v", len(faultless)+len(faulty), r.run.Complete)
 	}
 }
 
