@@ -32,7 +32,7 @@ func TestListenersCost(t *testing.T) {
 		t.Fatalf("%d %s", status, text)
 	}
 	await(t, "a won order", ticks, func(tick lab.Tick) bool { return tick.Outcomes["grabbed"] > 0 })
-	go func() { // read all ticks, so that the lab does not drop this client
+	go func() { // read all ticks, so that the server does not close this stream after a slow write
 		for range ticks {
 		}
 	}()
