@@ -17,10 +17,21 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// panicked logs a panic in a handler and responds with status 500.
-func (a api) panicked(c *gin.Context, p any) {
-	a.http.Log.Error("panic", "path", c.Request.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	refuse(c, http.StatusInternalServerError, "internal error")
+// recover logs a panic in a handler and responds with status 500. It leaves http.ErrAbortHandler to
+// net/http. gin.Recovery would send status 200 if a lock panics because its server closes a connection.
+func (a api) recover(c *gin.Context) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		a.http.Log.Error("panic", "path", c.Request.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		refuse(c, http.StatusInternalServerError, "internal error")
+	}()
+	c.Next()
 }
 
 // sameSite rejects requests from web pages on other sites. If only this host can reach the

@@ -64,7 +64,7 @@ func (a api) routes() *gin.Engine {
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
 	r.RedirectTrailingSlash = false
-	r.Use(gin.CustomRecoveryWithWriter(nil, a.panicked), a.sameSite)
+	r.Use(a.recover, a.sameSite)
 	r.NoRoute(func(c *gin.Context) {
 		refuse(c, http.StatusNotFound, "unknown path %s: see /openapi.json", c.Request.URL.Path)
 	})

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -999,23 +1000,30 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-type panickingStore struct{ *order.Mem }
+type panickingStore struct {
+	*order.Mem
+	with any
+}
 
-func (panickingStore) Read(context.Context, int64, uint64) (order.Order, error) { panic("boom") }
+func (s panickingStore) Read(context.Context, int64, uint64) (order.Order, error) { panic(s.with) }
 
+// TestPanicIsAnswered checks that a driver never gets status 200 after a panic, even if the reason is a
+// broken connection to a server.
 func TestPanicIsAnswered(t *testing.T) {
-	metrics := grab.NewMetrics()
-	r := newRig(t, settings{grab: grab.Config{Orders: panickingStore{}}, http: grab.HTTPConfig{Metrics: metrics}})
-	w := httptest.NewRecorder()
-	r.ServeHTTP(w, request("POST", "/orders/1/grab", `{"driver_id":42}`))
-	if w.Code != 500 || w.Body.String() != `{"error":"internal error"}` {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	if n := gauge(t, metrics, "grab_in_flight"); n != 0 {
-		t.Errorf("%v grabs in flight", n)
-	}
-	if keys := r.redis.Keys(); len(keys) != 0 {
-		t.Errorf("keys %v, want none", keys)
+	for _, with := range []any{"boom", fmt.Errorf("redis: %w", syscall.ECONNRESET)} {
+		metrics := grab.NewMetrics()
+		r := newRig(t, settings{grab: grab.Config{Orders: panickingStore{with: with}}, http: grab.HTTPConfig{Metrics: metrics}})
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, request("POST", "/orders/1/grab", `{"driver_id":42}`))
+		if w.Code != 500 || w.Body.String() != `{"error":"internal error"}` {
+			t.Errorf("%v: %d %s", with, w.Code, w.Body)
+		}
+		if n := gauge(t, metrics, "grab_in_flight"); n != 0 {
+			t.Errorf("%v: %v grabs in flight", with, n)
+		}
+		if keys := r.redis.Keys(); len(keys) != 0 {
+			t.Errorf("%v: keys %v, want none", with, keys)
+		}
 	}
 }
 
