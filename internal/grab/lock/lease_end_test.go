@@ -83,3 +83,40 @@ func TestLeaseEndsByTheRequest(t *testing.T) {
 		t.Errorf("only %d ends of leases were checked", bounded)
 	}
 }
+
+// TestLeaseEndsWithItsKey checks that a lease that knows its end ends when the servers delete its key, or
+// up to 2 % of the TTL before. If the key never expires, the lease must have no end.
+func TestLeaseEndsWithItsKey(t *testing.T) {
+	for _, st := range lock.Strategies {
+		// The value of the key of setnx-getset contains the end of the lease, but the key never expires.
+		if !st.OutlivesHolder() || st.Needs&lock.SQL != 0 || st.Name == "setnx-getset" {
+			continue
+		}
+		t.Run(st.Name, func(t *testing.T) {
+			simulate(t, func(s *simulation) {
+				lease, ok := s.actor(st.Name).lock().(lock.Bounded)
+				if !ok {
+					return
+				}
+				keys := 0
+				for range 3 { // the last time, the lease has been renewed if the lock renews its leases
+					for i, node := range s.nodes {
+						if !node.Exists(theKey) {
+							continue
+						}
+						keys++
+						until, left := lease.Until(), node.TTL(theKey) // left is 0 if the key never expires
+						early := time.Now().Add(left).Sub(until)
+						if until.IsZero() != (left == 0) || left > 0 && (early < 0 || early > simulatedTTL/50) {
+							s.Errorf("node %d keeps the key for %v, but the lease ends in %v", i+1, left, time.Until(until))
+						}
+					}
+					time.Sleep(simulatedTTL / 4)
+				}
+				if keys < 3 {
+					s.Errorf("found the key only %d times", keys)
+				}
+			})
+		})
+	}
+}

@@ -239,8 +239,8 @@ func (tr *trial) acquires(n int) (err error, struck bool) {
 	return err, tr.wire.stop()
 }
 
-// releases disturbs the nth command of a release. If the release reports success, the lock must be
-// free.
+// releases disturbs the nth command of a release. If the release reports success, it must have freed the
+// lock, and a second release must return ErrLost.
 func (tr *trial) releases(n int) bool {
 	lease := tr.a.lock()
 	tr.leases = append(tr.leases, lease)
@@ -252,7 +252,13 @@ func (tr *trial) releases(n int) bool {
 	if err != nil && !lost && !tr.explains(err) {
 		tr.Errorf("%s at command %d of a release: %v", tr.name, n, err)
 	}
+	if struck && tr.frees && !errors.Is(err, lock.ErrLost) {
+		tr.Errorf("%s at command %d of a release: %v, want ErrLost", tr.name, n, err)
+	}
 	if err == nil && !tr.taken {
+		if err := lease.Release(tr.Context()); !errors.Is(err, lock.ErrLost) {
+			tr.Errorf("%s at command %d of a release: a second release: %v, want ErrLost", tr.name, n, err)
+		}
 		next, err := tr.c.Acquire(lock.TryOnce(tr.Context()), theKey)
 		if err != nil {
 			tr.Errorf("%s at command %d of a release: it reports success, but the lock is not free: %v", tr.name, n, err)

@@ -196,13 +196,17 @@ func TestSlowRepliesGrantNoLostLease(t *testing.T) {
 }
 
 // TestReleaseWakesOne checks that a release makes only the next waiter send requests. If all
-// waiters did, they could overload the server.
+// waiters did, they could overload the server. The waiters must get the lock in order of arrival, although
+// the tokens of later clients are smaller.
 func TestReleaseWakesOne(t *testing.T) {
 	for _, strategy := range []string{"handoff", "zookeeper", "etcd"} {
 		t.Run(strategy, func(t *testing.T) {
 			simulate(t, func(s *simulation) {
-				long := func(e *lock.Env) { e.Wait = time.Hour }
-				lease := s.actor(strategy).lock()
+				long := func(e *lock.Env) {
+					e.Wait = time.Hour
+					e.Token = func() string { return fmt.Sprint("token", 1000-s.tokens.Add(1)) }
+				}
+				lease := s.actor(strategy, long).lock()
 				type waiter struct {
 					*actor
 					got <-chan lock.Lease
@@ -218,6 +222,11 @@ func TestReleaseWakesOne(t *testing.T) {
 					before := 0
 					for _, w := range others {
 						before -= w.count()
+					}
+					for i, w := range waiters {
+						if len(w.got) > 0 {
+							t.Fatalf("waiter %d has the lock before its turn", i+1)
+						}
 					}
 					s.release(lease)
 					if lease = <-next.got; lease == nil {
