@@ -1149,24 +1149,34 @@ func TestLostLeaseIsNotGivenBack(t *testing.T) {
 	})
 }
 
-// TestLookTellsThatOthersWait checks a process that takes over the lease of a dead holder. The check
-// with which it gets the lease must tell it that others wait, so that its later callers do not overtake
-// them.
+// TestLookTellsThatOthersWait checks a process that gets the lease by a check of the queue, because the
+// holder has died or the message to the process is lost. The check must tell it that others wait, so that
+// its later callers do not overtake them.
 func TestLookTellsThatOthersWait(t *testing.T) {
-	inBubble(t, func(b *bubble) {
-		dead, p, r := b.process(), b.process(), b.process()
-		dead.take()
-		first := p.wait()
-		time.Sleep(20 * time.Millisecond) // so that p is the first process to check after the end of the lease
-		behind := r.wait()
-		dead.end()
-		lease := <-first
-		late := p.wait()
-		b.release(lease)
-		lease = b.served(behind)
-		b.unserved(late)
-		b.release(lease)
-		b.release(b.served(late))
-		b.nothingLeft()
-	})
+	for _, why := range []string{"the holder has died", "the message is lost"} {
+		t.Run(why, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				holder, p, r := b.process(), b.process(), b.process()
+				lease := holder.take()
+				first := p.wait()
+				time.Sleep(20 * time.Millisecond) // so that p checks the queue before r
+				behind := r.wait()
+				if why == "the holder has died" {
+					holder.end()
+				} else {
+					p.silence()
+					b.release(lease)
+					b.unserved(first, behind)
+				}
+				lease = <-first
+				late := p.wait()
+				b.release(lease)
+				lease = b.served(behind)
+				b.unserved(late)
+				b.release(lease)
+				b.release(<-late)
+				b.nothingLeft()
+			})
+		})
+	}
 }
