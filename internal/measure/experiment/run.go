@@ -122,7 +122,8 @@ func (r *Run) finished(name CellName) *Cell {
 		return nil
 	}
 	for _, c := range r.Cells {
-		if c.Name() == name && !c.Interrupted {
+		leftOut := name.Fault == catalog.NoFault && r.Config.Repeat > 1 && len(c.Repetitions) == 0 // a later repetition cannot be added to it
+		if c.Name() == name && !c.Interrupted && !leftOut {
 			return &c
 		}
 	}

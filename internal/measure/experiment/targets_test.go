@@ -437,6 +437,10 @@ func TestLeftOutStrategyKeepsRepetitions(t *testing.T) {
 	if faultless, faulty := r.left(); len(faultless)+len(faulty) > 0 || !r.run.Complete {
 		t.Errorf("%d tests are left, complete %v", len(faultless)+len(faulty), r.run.Complete)
 	}
+	done.Repetitions = nil
+	if r.publishLocked(); r.run.finished(r.specs[0].CellName) != nil {
+		t.Error("a test without any repetition counts as finished")
+	}
 }
 
 // serviceOf starts a service with these strategies. The first driver of an order wins, unless the name of
