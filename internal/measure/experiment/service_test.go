@@ -107,9 +107,15 @@ func TestPythonService(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(cfg.Out, "instance-"+id+".log")); err != nil {
 				t.Error(err)
 			}
-			if conn, err := net.Dial("tcp", "127.0.0.1:"+id); err == nil {
+			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) { // meanwhile, another test may use the same port
+				conn, err := net.Dial("tcp", "127.0.0.1:"+id)
+				if err != nil {
+					break
+				}
 				conn.Close()
-				t.Errorf("instance %s still listens", id)
+				if time.Now().After(end) {
+					t.Fatalf("instance %s still listens", id)
+				}
 			}
 		}
 	}
