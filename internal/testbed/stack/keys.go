@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,10 +18,8 @@ func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 		if addr == "" || strings.Contains(addr, "@") { // only Sentinels know this master
 			continue
 		}
-		for db := range redisDatabases {
-			if err := keyTTLs(ctx, addr, db, left); err != nil {
-				return nil, err
-			}
+		if err := keyTTLs(ctx, addr, left); err != nil {
+			return nil, err
 		}
 	}
 	return left, nil
@@ -29,20 +28,33 @@ func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 // redisDatabases is the number of databases in a Redis server. A service may use any of them.
 const redisDatabases = 16
 
-func keyTTLs(ctx context.Context, addr string, db int, left map[string]time.Duration) error {
-	options := onceTo(addr)
-	options.DB = db
-	client := redis.NewClient(options)
+// keyTTLs adds the TTLs of the keys in one server.
+func keyTTLs(ctx context.Context, addr string, left map[string]time.Duration) error {
+	client := newRedis(addr)
 	defer client.Close()
-	keys := client.Scan(ctx, 0, "", 0).Iterator()
-	for keys.Next(ctx) {
-		ttl, err := client.PTTL(ctx, keys.Val()).Result()
+	conn := client.Conn() // a single connection, because SELECT applies only to its own
+	defer conn.Close()
+	for db := range redisDatabases {
+		err := conn.Select(ctx, db).Err()
+		if _, refused := errors.AsType[redis.Error](err); refused && db > 0 {
+			return nil // a node of a Cluster has only database 0
+		}
 		if err != nil {
 			return err
 		}
-		if ttl > 0 {
-			left[fmt.Sprintf("%s/%d %s", addr, db, keys.Val())] = ttl
+		keys := conn.Scan(ctx, 0, "", 0).Iterator()
+		for keys.Next(ctx) {
+			ttl, err := conn.PTTL(ctx, keys.Val()).Result()
+			if err != nil {
+				return err
+			}
+			if ttl > 0 {
+				left[fmt.Sprintf("%s/%d %s", addr, db, keys.Val())] = ttl
+			}
+		}
+		if err := keys.Err(); err != nil {
+			return err
 		}
 	}
-	return keys.Err()
+	return nil
 }

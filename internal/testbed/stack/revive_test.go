@@ -131,6 +131,9 @@ func TestJump(t *testing.T) {
 			if err := second.Set(ctx, "short", "token", time.Minute).Err(); err != nil {
 				t.Fatal(err)
 			}
+			if left, err := s.KeyTTLs(ctx); err != nil || left[addr+"/1 short"] == 0 || left[addr+"/0 long"] == 0 {
+				t.Errorf("TTLs %v, %v", left, err)
+			}
 			jump(20 * time.Minute)
 			if n := c.Exists(ctx, "short").Val() + second.Exists(ctx, "short").Val(); n != 0 {
 				t.Errorf("%d keys short have not expired", n)

@@ -64,6 +64,9 @@ func TestTopology(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if left, err := s.KeyTTLs(ctx); err != nil || tt.kind == catalog.RedisCluster && len(left) < len(keys) {
+				t.Errorf("TTLs %v, %v", left, err)
+			}
 			heal, err := tt.strike(ctx, s.Topology)
 			if err != nil {
 				t.Fatal(err)
