@@ -225,7 +225,7 @@ func (c *carrier) run() {
 			return
 		}
 	}
-	c.r = c.w // the other direction may have set plain while this one held an incomplete message
+	c.r = c.w // no more messages are scanned, but the buffer may hold an incomplete one
 	if c.flush() != nil {
 		c.reset()
 		return
@@ -266,9 +266,6 @@ func (c *carrier) forward() bool {
 		if c.w < len(c.buf) {
 			return true
 		}
-	}
-	if c.plain.Load() {
-		c.r = c.w
 	}
 	if c.flush() != nil {
 		c.reset()
