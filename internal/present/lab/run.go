@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -225,8 +226,8 @@ var handClient = &http.Client{Timeout: grabTimeout}
 // text that explains why there is none.
 func grabByHand(url string, id, driver int64) string {
 	var a struct{ Outcome, Reason string }
-	body := strings.NewReader(fmt.Sprintf(`{"driver_id":%d}`, driver))
-	resp, err := handClient.Post(fmt.Sprintf("%s/orders/%d/grab", url, id), "application/json", body)
+	path, body, _ := target.Own.Request(id, driver)
+	resp, err := handClient.Post(url+string(path), "application/json", bytes.NewReader(body))
 	if err == nil {
 		defer resp.Body.Close()
 		err = json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a)
