@@ -82,7 +82,10 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 			if strings.HasSuffix(name, ":fence") { // the key is a fencing token counter, which outlives its lock
 				continue
 			}
-			if k, ok := s.look(ctx, name); ok && len(shown) < maxKeys {
+			if len(shown) == maxKeys {
+				break
+			}
+			if k, ok := s.look(ctx, name); ok {
 				shown = append(shown, k)
 			}
 		}
