@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -273,7 +274,7 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		}
 		p.addLoser(m, open, failing, known)
 		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" && m.result == nil { // a run without a fault may need only the ledger
-			last.Faults, _ = wait.Until(ctx, pollInterval, max(i.cfg.Settle, minSettle), func() (bool, error) { return i.auditor.hasRows(ctx, id, 1), nil })
+			last.Faults, _ = wait.Until(ctx, pollInterval, i.ledgerArrives(), func() (bool, error) { return i.auditor.hasRows(ctx, id, 1), nil })
 		}
 		if process := first.Process(); process != nil && m.status >= 500 {
 			p.Output = process.LogTail()
@@ -395,6 +396,9 @@ func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	}
 }
 
+// ledgerArrives returns how long to wait for a ledger row after a grab's response.
+func (i inspector) ledgerArrives() time.Duration { return max(i.cfg.Settle, minSettle) }
+
 // inspectLedger compares the ledger with the responses, and returns how many drivers have a ledger
 // row for this order.
 func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
@@ -403,7 +407,7 @@ func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner i
 		return 0
 	}
 	var rows []order.Grab
-	within := max(i.cfg.Settle, minSettle)
+	within := i.ledgerArrives()
 	_, err := wait.Until(ctx, pollInterval, within, func() (_ bool, err error) {
 		rows, err = i.orders.Ledger(ctx, id, 1)
 		return len(rows) > 0, err
