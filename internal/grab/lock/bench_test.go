@@ -80,10 +80,12 @@ func lockOnce(ctx context.Context, locker lock.Locker, key string) error {
 	return lease.Release(ctx)
 }
 
-// BenchmarkWatchdogWake measures the time from a release until a waiter has the lock. It fails if
-// this takes more than three round trips.
+// BenchmarkWatchdogWake measures the time from a release until a waiter has the lock. It takes two round
+// trips: the release notifies the waiter, and the waiter then acquires the lock. The benchmark fails if the
+// program itself, which has to wake three goroutines, adds more than 200 µs. A bound in round trips only
+// would be too strict where the network is fast.
 func BenchmarkWatchdogWake(b *testing.B) {
-	const rounds, handoffs, bound = 41, 100, 3
+	const rounds, handoffs, needed, own = 41, 100, 2, 200
 	addr := conformtest.RedisServer(b)
 	pinger := conformtest.NewClient(addr)
 	defer pinger.Close()
@@ -108,11 +110,15 @@ func BenchmarkWatchdogWake(b *testing.B) {
 				wakes = append(wakes, stat.Median(wake).Median)
 			}
 		}
-		ratio := stat.Ratio(wakes, trips)
-		b.Logf("round trip %v µs, release to acquired %v µs, in round trips %v over %d rounds of %d", stat.Median(trips), stat.Median(wakes), ratio, rounds, handoffs)
-		b.ReportMetric(ratio.Median, "trips/wake")
-		if ratio.Low > bound {
-			b.Errorf("a waiter has the lock %v round trips after the release, want at most %v", ratio, bound)
+		added := make([]float64, len(wakes))
+		for i := range wakes {
+			added[i] = wakes[i] - needed*trips[i]
+		}
+		delay := stat.Median(added)
+		b.Logf("round trip %v µs, release to acquired %v µs, without %d round trips %v µs, over %d rounds of %d", stat.Median(trips), stat.Median(wakes), needed, delay, rounds, handoffs)
+		b.ReportMetric(stat.Ratio(wakes, trips).Median, "trips/wake")
+		if delay.Low > own {
+			b.Errorf("a waiter has the lock %v µs later than %d round trips after the release, want at most %d µs", delay, needed, own)
 		}
 	}
 }
