@@ -362,7 +362,9 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 
 // keepCompeting makes a contender compete for each order when the fault ends and the delayed writes
 // arrive. A service may have given up such a write and released its lock. A contender that reads the
-// order before the write arrives, and writes afterwards, then wins too.
+// order before the write arrives, and writes afterwards, then wins too. If the delayed write has locked
+// the row, such a contender waits for the database, so keepCompeting waits until it does. A contender
+// may instead wait for the lock, which cannot be seen, so keepCompeting gives up after some time.
 func (s *strike) keepCompeting(ctx context.Context) error {
 	if !s.in.traits.unknownLock || !s.in.outlasts() || s.in.fault.Lasts {
 		return nil
@@ -372,10 +374,15 @@ func (s *strike) keepCompeting(ctx context.Context) error {
 			s.sendFresh(c)
 		}
 	}
-	if !wait.For(ctx, simultaneous) {
-		return context.Cause(ctx)
-	}
-	return nil
+	began := time.Now()
+	return until(ctx, 5*simultaneous, func() (bool, error) {
+		for _, c := range s.contests {
+			if !s.awaitsOther(c) {
+				s.sendAgain(c)
+			}
+		}
+		return time.Since(began) >= simultaneous && s.in.other.AwaitsDatabase != nil && s.in.other.AwaitsDatabase(simultaneous/2), nil
+	})
 }
 
 func (s *strike) releaseContenders(ctx context.Context) error {

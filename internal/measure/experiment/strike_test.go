@@ -373,6 +373,37 @@ func TestStepsAreInterrupted(t *testing.T) {
 	})
 }
 
+// TestContendersReachTheDatabase delays the write of a service until a contender of its order waits for
+// the database, because only then can the contender win too. On a busy machine, a contender arrives late.
+// A contender that waits for the lock never waits for the database, so the delay has a limit.
+func TestContendersReachTheDatabase(t *testing.T) {
+	const never = time.Hour
+	for arrives, want := range map[time.Duration]time.Duration{
+		0:                  simultaneous,
+		simultaneous / 2:   simultaneous,
+		2 * simultaneous:   2*simultaneous + simultaneous/2,
+		4 * simultaneous:   4*simultaneous + simultaneous/2,
+		4*simultaneous + 1: 4*simultaneous + simultaneous/2 + pollInterval,
+		never:              5 * simultaneous,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			other := &fleet.Instance{AwaitsDatabase: func(long time.Duration) bool { return time.Since(began) >= arrives+long }}
+			in := &injection{
+				traits: traits{unknownLock: true}, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(), ttl: time.Second, other: other,
+				strategy: lock.Strategy{Excludes: catalog.Global}, fault: fault.Fault{ContendFor: 1.5, Course: fault.AtOnce}, w: &worker{fleet: &fleet.Fleet{}},
+			}
+			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}}
+			if err := newStrike(in, c).keepCompeting(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took != want || len(c.contenders) != 1 {
+				t.Errorf("a contender waits for the database from %v on: the write was delayed by %v, want %v; %d contenders", arrives, took, want, len(c.contenders))
+			}
+		})
+	}
+}
+
 // ledgerFunc is a ledger whose rows come from a function.
 type ledgerFunc func() ([]order.Grab, error)
 
