@@ -41,7 +41,7 @@ func TestServerThatDies(t *testing.T) {
 				t.Skip("GRABLAB_PROVE is not 1: it takes a while")
 			}
 			cfg := small(t, stack.Local, "setnx", "none")
-			cfg.Timeout, cfg.TTL = 5*time.Second, 300*time.Millisecond
+			cfg.Timeout, cfg.TTL = 5*time.Second, 3*time.Second
 			l := openApart(t, cfg)
 			kill := time.AfterFunc(700*time.Millisecond, func() {
 				if err := l.stack.Process(tc.server).Signal(syscall.SIGKILL); err != nil {
