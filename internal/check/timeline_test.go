@@ -582,6 +582,21 @@ func TestBeliefs(t *testing.T) {
 			10 no unit is left | 2 of 2 units sold: to driver 1 and driver 2
 			11 a unit is left | 2 of 2 units sold: to driver 1 and driver 2
 			12 has a unit | 3 of 2 units sold: to driver 1 and driver 2 and driver 3`, 2},
+		{"of a lock and units", catalog.Global, time.Second, `
+			0 A/1 acquire ok
+			1 A/1 read ok
+			2 A/1 claim ok
+			3 A/1 release ok
+			4 A/1 grab ok
+			5 B/2 acquire ok
+			6 B/2 release ok`, `
+			0 has the lock | driver 1 holds the lock; none of 2 units sold
+			1 has the lock, a unit is left | driver 1 holds the lock; none of 2 units sold
+			2 has a unit | driver 1 holds the lock; 1 of 2 units sold: to driver 1
+			3 has a unit | 1 of 2 units sold: to driver 1
+			4 has a unit | 1 of 2 units sold: to driver 1
+			5 has the lock | driver 2 holds the lock; 1 of 2 units sold: to driver 1
+			6 has released the lock | 1 of 2 units sold: to driver 1`, 2},
 		{"of a lease of a second", catalog.Global, time.Second, `
 			0 A/1 acquire ok
 			1000 B/2 acquire ok
