@@ -13,6 +13,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// TestKindOfClient checks that several addresses are the nodes of a Cluster, and that a Cluster client looks
+// for promoted replicas every second.
+func TestKindOfClient(t *testing.T) {
+	for nodes := range 4 {
+		for _, master := range []string{"", "main"} {
+			opts := &redis.UniversalOptions{Addrs: slices.Repeat([]string{"127.0.0.1:1"}, nodes), MasterName: master}
+			client := newRedis(opts)
+			defer client.Close()
+			cluster, ok := client.(*redis.ClusterClient)
+			if want := nodes > 1 && master == ""; ok != want {
+				t.Errorf("%d addresses, master %q: a client of type %T", nodes, master, client)
+			}
+			if ok && cluster.Options().ClusterStateReloadInterval != time.Second {
+				t.Errorf("%d addresses: the client looks for replicas every %v", nodes, cluster.Options().ClusterStateReloadInterval)
+			}
+		}
+	}
+}
+
 // TestCommandsAreSentOnce checks that a client does not repeat a command whose connection breaks
 // before the reply. A second SET NX would find the client's own key.
 func TestCommandsAreSentOnce(t *testing.T) {
