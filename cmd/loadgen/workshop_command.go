@@ -8,9 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"grablab/internal/explore"
@@ -85,10 +83,11 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 // stepCommand is the name of a hidden command that the lab runs for each step of an exercise.
 const stepCommand = "workshop-step"
 
-// stepDone is the result that the child process writes to a file for its parent.
-type stepDone struct {
+// stepResult is what the child process writes to a file for its parent.
+type stepResult struct {
 	Outcome workshop.Outcome
-	Refused string // why the user's lock was rejected; empty if it was accepted
+	Problem string // why the command failed; empty if it succeeded
+	Refused bool   // whether the command failed because the user's lock was rejected
 }
 
 // workshopOf returns a function that opens a workshop session for the web page. The session runs
@@ -97,7 +96,8 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 	seed := newWorkshopSettings().seed // all sessions use the same seed until the progress is saved
 	return func(lang string, progress io.Writer) (*workshop.Session, error) {
 		w := newWorkshopSettings()
-		if w.lang, w.seed = lang, seed; s.kind == stack.Local {
+		w.lang, w.seed = lang, seed
+		if s.kind == stack.Local {
 			w.kind = stack.Local
 		}
 		session, err := w.session(io.Discard, progress)
@@ -121,15 +121,14 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	if err != nil {
 		return o, err
 	}
-	dir, err := os.MkdirTemp("", "loadgen-step-")
+	file, err := os.CreateTemp("", "loadgen-step-")
 	if err != nil {
 		return o, err
 	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "outcome.json")
-	var said strings.Builder
-	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file}, args...)...)
-	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(stderr, &said)
+	defer os.Remove(file.Name())
+	defer file.Close()
+	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file.Name()}, args...)...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	proc.NewProcessGroup(cmd) // Ctrl-C must reach only the lab, which then stops the child itself
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -140,27 +139,23 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	switch {
 	case ctx.Err() != nil:
 		return o, ctx.Err()
-	case err != nil && said.Len() > 0:
-		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-		return o, errors.New(strings.TrimPrefix(lines[len(lines)-1], "loadgen: "))
 	case err != nil:
-		return o, fmt.Errorf("this step's command failed without a message: %w", err)
+		return o, fmt.Errorf("the process of this step failed: %w", err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
+	var result stepResult
+	if err := json.NewDecoder(file).Decode(&result); err != nil {
 		return o, err
 	}
-	var done stepDone
-	if err := json.Unmarshal(text, &done); err != nil {
-		return o, err
+	switch {
+	case result.Refused:
+		return o, workshop.RefusedError{Why: result.Problem}
+	case result.Problem != "":
+		return o, errors.New(result.Problem)
 	}
-	if done.Refused != "" {
-		return o, workshop.RefusedError{Why: done.Refused}
-	}
-	return done.Outcome, nil
+	return result.Outcome, nil
 }
 
-// stepMain runs the command in args[1:] and writes its outcome to the file args[0].
+// stepMain runs the command in args[1:] and writes its result to the file args[0].
 func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) < 2 {
 		return flags.Usage("%s is for a lab", stepCommand)
@@ -171,19 +166,13 @@ func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	var done stepDone
+	var result stepResult
 	var err error
-	done.Outcome, err = doCommand(ctx, args[1:], stdout, stderr)
-	if refused, ok := errors.AsType[workshop.RefusedError](err); ok {
-		done.Refused, err = refused.Why, nil
+	if result.Outcome, err = doCommand(ctx, args[1:], stdout, stderr); err != nil {
+		result.Problem = withoutPrefix(err, flags.ErrUsage).Error()
+		_, result.Refused = errors.AsType[workshop.RefusedError](err)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return exitInterrupted
-	case err != nil:
-		return err
-	}
-	text, err := json.Marshal(done)
+	text, err := json.Marshal(result)
 	if err != nil {
 		return err
 	}
