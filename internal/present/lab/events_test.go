@@ -38,8 +38,7 @@ func TestEventsEnd(t *testing.T) {
 		for _, page := range []*brokenPage{{writes: n, flushes: 9}, {writes: 9, flushes: n}} {
 			synctest.Test(t, func(t *testing.T) {
 				page.ResponseRecorder = httptest.NewRecorder()
-				s := newState()
-				l := &Lab{state: s, pages: newPages(s)}
+				l := &Lab{state: newState()}
 				began := time.Now()
 				l.events(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/events", nil))
 				if took, want := time.Since(began), time.Duration(n)*15*time.Second; took != want {

@@ -109,7 +109,6 @@ type Lab struct {
 	url   string
 	token string // secret that every state-changing request must contain
 	state *state
-	pages *pages
 
 	// open sets these fields before it starts the instances.
 	stack   *stack.Stack
@@ -144,7 +143,6 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 	}
 	ctx, end := context.WithCancel(ctx)
 	l := &Lab{cfg: cfg, ctx: ctx, url: "http://" + listener.Addr().String(), token: rand.Text(), state: newState()}
-	l.pages = newPages(l.state)
 	web := &http.Server{Handler: l.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()

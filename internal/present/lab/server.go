@@ -20,6 +20,7 @@ import (
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/report"
 	"grablab/internal/present/whichlock"
+	"grablab/internal/testbed/wait"
 )
 
 var (
@@ -204,21 +205,31 @@ func (l *Lab) choices(*http.Request) (any, error) {
 	return c, nil
 }
 
+// These constants determine how often a page gets the state.
+const (
+	tickEvery   = 100 * time.Millisecond
+	resendEvery = 15 * time.Second // for an unchanged state, because only a write shows that the connection was closed
+)
+
 // events sends the state to a page, now and after each change, until the page disconnects. A page
 // that reads too slowly misses some states, but always gets the latest one.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	for {
-		text, newer := l.pages.current()
-		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		if _, err := fmt.Fprintf(w, "retry: 500\nevent: tick\ndata: %s\n\n", text); err != nil || out.Flush() != nil {
+	var last []byte
+	var sent time.Time
+	for connected := true; connected; connected = wait.For(r.Context(), tickEvery) {
+		now := time.Now()
+		text, err := json.Marshal(l.state.tick(now))
+		if err != nil {
 			return
 		}
-		select {
-		case <-newer:
-		case <-time.After(15 * time.Second): // send the state again, because only a write shows that the connection was closed
-		case <-r.Context().Done():
+		if bytes.Equal(text, last) && now.Sub(sent) < resendEvery {
+			continue
+		}
+		last, sent = text, now
+		_ = out.SetWriteDeadline(now.Add(10 * time.Second))
+		if _, err := fmt.Fprintf(w, "retry: 500\nevent: tick\ndata: %s\n\n", text); err != nil || out.Flush() != nil {
 			return
 		}
 	}

@@ -19,7 +19,7 @@ const (
 	maxKeys   = 24
 )
 
-// watch polls the events, the database and the Redis keys, and updates the pages, until ctx is
+// watch polls the events, the database and the Redis keys, and updates the state, until ctx is
 // done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
@@ -34,7 +34,6 @@ func (l *Lab) watch(ctx context.Context) {
 	every(lookEvery, l.lookAtEvents)
 	every(lookEvery, l.lookAtLedger)
 	every(keysEvery, l.lookAtKeys)
-	every(tickEvery, func(context.Context) { l.pages.tick() })
 }
 
 func (l *Lab) lookAtEvents(context.Context) {
