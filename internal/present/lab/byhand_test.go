@@ -77,7 +77,7 @@ func TestStartsThatFail(t *testing.T) {
 		if err := l.Start(t.Context(), firstSettings); err == nil || errors.Is(err, errBusy) || errors.Is(err, errBad) {
 			t.Errorf("start: %v", err)
 		}
-		tick := l.state.tick(time.Now())
+		tick := l.state.tick()
 		if tick.Status.Error == "" || tick.Status.Phase != Idle || tick.Status.Busy != "" {
 			t.Errorf("status %+v", tick.Status)
 		}

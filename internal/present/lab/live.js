@@ -120,7 +120,6 @@ export function live(choices, ask) {
     drawTiles();
     drawKeys(t.keys || []);
     drawOutcomes(t.outcomes || {});
-    drawLatency(t.latency);
     follow();
   }
 
@@ -207,15 +206,6 @@ export function live(choices, ask) {
     if (dl.children.length === 0) dl.append(...names.map((n) => el("div", {}, el("dt", {}, n), el("dd", {}, "0"))));
     names.forEach((n, i) => setText(dl.children[i].firstChild, say(n)));
     names.forEach((n, i) => setText(dl.children[i].lastChild, String(o[n] || 0)));
-  };
-  const drawLatency = (l) => {
-    const text = (v) => (typeof v === "number" ? ms(v) : "?");
-    const rows = [[say("from the schedule"), text(l?.p50), text(l?.p99)], [say("from sending"), text(l?.sent_p50), text(l?.sent_p99)]];
-    const body = $("latency").tBodies[0];
-    rows.forEach((r, i) => {
-      const row = body.rows[i] || body.appendChild(el("tr", {}, el("th", { scope: "row" }), el("td", { class: "number" }), el("td", { class: "number" })));
-      r.forEach((text, c) => setText(row.cells[c], text));
-    });
   };
 
   // press clicks the button that belongs to a key. It returns false if the button is disabled.

@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 // bounded.
 const (
 	maxTiles      = 60
-	latencyFor    = 5 * time.Second
 	maxTileEvents = 2000 // events kept per order
 )
 
@@ -39,7 +37,6 @@ type orders struct {
 	started  map[string]int // incarnation of each instance's current process, by instance name
 	deaths   []diagram.Death
 	outcomes map[string]int
-	answers  []answerLatency
 	began    time.Time // when the run began
 	totals   totals
 }
@@ -70,13 +67,6 @@ type tile struct {
 	sold, refused time.Time
 }
 
-// answerLatency contains a response's latency. scheduled counts from the planned send time, and
-// sent from the actual one.
-type answerLatency struct {
-	at              time.Time
-	scheduled, sent time.Duration
-}
-
 func newOrders() *orders {
 	return &orders{clock: history.Clock, outcomes: map[string]int{}, started: map[string]int{}}
 }
@@ -105,7 +95,7 @@ func (o *orders) clear() {
 func (o *orders) begin(s Settings) {
 	defer o.lock()()
 	o.settings, o.watch = s, 0
-	o.tiles, o.totals, o.answers, o.outcomes = nil, totals{}, nil, map[string]int{}
+	o.tiles, o.totals, o.outcomes = nil, totals{}, map[string]int{}
 	o.began = time.Now()
 }
 
@@ -151,12 +141,11 @@ func (o *orders) add(t Tile, fault catalog.Fault) {
 	}
 }
 
-// recordAnswer records the response to a driver's request, and when the request was due.
-func (o *orders) recordAnswer(r *vegeta.Result, due time.Time) {
+// recordAnswer records the response to a driver's request.
+func (o *orders) recordAnswer(r *vegeta.Result, _ time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	defer o.lock()()
 	o.outcomes[outcomeOf(r)]++
-	o.answers = append(o.answers, answerLatency{end, end.Sub(due), r.Latency})
 	asked, err := load.ParseRequest(r.URL)
 	t := o.find(asked.Order)
 	if err != nil || t == nil {
@@ -264,16 +253,6 @@ func (o *orders) recordRows(id int64, rows []order.Grab) {
 	}
 }
 
-// percentile returns a percentile of sorted latencies, in milliseconds, or nil if there are too few
-// values. For example, the 99th percentile needs at least 100.
-func percentile(sorted []time.Duration, share float64) *float64 {
-	n := float64(len(sorted))
-	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
-		return nil
-	}
-	return new(float64(sorted[int(math.Ceil(share*n))-1].Microseconds()) / 1000)
-}
-
 // unsettledOrders returns the range of all orders on the page, because even a settled order can get
 // another row. answered lists the unsettled orders whose responses have all arrived.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
@@ -337,23 +316,9 @@ func driverName(id int64) string {
 }
 
 // snapshot returns a consistent copy of the records for the pages, and the totals.
-func (o *orders) snapshot(now time.Time) (t Tick, sums totals) {
+func (o *orders) snapshot() (t Tick, sums totals) {
 	defer o.lock()()
-	t = Tick{Status: Status{Watch: o.watch}, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli()}
+	t = Tick{Status: Status{Watch: o.watch}, Outcomes: maps.Clone(o.outcomes), Began: o.began.UnixMilli()}
 	t.Tiles = catalog.Map(o.tiles, func(x *tile) Tile { return x.Tile })
 	return t, o.totals
-}
-
-// latency returns percentiles of the recent latencies, or nil if there were no responses.
-func (o *orders) latency(now time.Time) *Latency {
-	since := now.Add(-latencyFor)
-	o.answers = slices.DeleteFunc(o.answers, func(a answerLatency) bool { return a.at.Before(since) })
-	if len(o.answers) == 0 {
-		return nil
-	}
-	scheduled := catalog.Map(o.answers, func(a answerLatency) time.Duration { return a.scheduled })
-	sent := catalog.Map(o.answers, func(a answerLatency) time.Duration { return a.sent })
-	slices.Sort(scheduled)
-	slices.Sort(sent)
-	return &Latency{len(scheduled), percentile(scheduled, 0.5), percentile(scheduled, 0.99), percentile(sent, 0.5), percentile(sent, 0.99)}
 }

@@ -66,30 +66,6 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestLatenciesOfTheLastSeconds checks that the latencies from the schedule and from sending are not mixed up,
-// and that old answers do not count.
-func TestLatenciesOfTheLastSeconds(t *testing.T) {
-	o := labOf(1).orders
-	now := o.began.Add(time.Minute)
-	for _, a := range []struct {
-		ago, scheduled, sent time.Duration
-		n                    int
-	}{{latencyFor + time.Millisecond, time.Hour, time.Hour, 500}, {latencyFor, 9 * time.Millisecond, 4 * time.Millisecond, 80}, {0, 7 * time.Millisecond, 2 * time.Millisecond, 120}} {
-		for range a.n {
-			end := now.Add(-a.ago)
-			o.recordAnswer(&vegeta.Result{Timestamp: end.Add(-a.sent), Latency: a.sent, Code: 200}, end.Add(-a.scheduled))
-		}
-	}
-	tick, _ := o.snapshot(now)
-	got := tick.Latency
-	if got == nil || got.N != 200 || *got.P50 != 7 || *got.P99 != 9 || *got.SentP50 != 2 || *got.SentP99 != 4 {
-		t.Errorf("%+v", got)
-	}
-	if later, _ := o.snapshot(now.Add(time.Minute)); later.Latency != nil {
-		t.Errorf("a minute later: %+v", later.Latency)
-	}
-}
-
 // TestDeathsAreSeen checks that each restart of an instance is recorded once as a death. The events come from
 // two instances, of which one restarts twice.
 func TestDeathsAreSeen(t *testing.T) {

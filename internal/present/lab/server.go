@@ -220,7 +220,7 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	var sent time.Time
 	for connected := true; connected; connected = wait.For(r.Context(), tickEvery) {
 		now := time.Now()
-		text, err := json.Marshal(l.state.tick(now))
+		text, err := json.Marshal(l.state.tick())
 		if err != nil {
 			return
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/testbed/fleet"
@@ -30,10 +29,10 @@ func newState() *state {
 }
 
 // tick returns the complete state for the pages.
-func (s *state) tick(now time.Time) (t Tick) {
+func (s *state) tick() (t Tick) {
 	var sums totals
 	s.locked(func() {
-		t, sums = s.orders.snapshot(now)
+		t, sums = s.orders.snapshot()
 		watch := t.Status.Watch
 		t.Status, t.Keys, t.Lost = s.status, s.keys, s.lost
 		t.Status.Watch = watch

@@ -18,7 +18,6 @@ type Tick struct {
 	Lost   int    `json:"lost"` // number of failed attempts to read events
 
 	Outcomes map[string]int `json:"outcomes"` // this run's responses, by kind
-	Latency  *Latency       `json:"latency"`  // over the last seconds; nil without responses
 
 	Began int64 `json:"began"` // when the run began, in Unix milliseconds
 }
@@ -69,14 +68,4 @@ type Key struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	TTL    int64  `json:"ttl_ms"` // -1 if it does not expire
-}
-
-// Latency contains percentiles in milliseconds. P50 and P99 count from the planned send time, and
-// the others from the actual one. A percentile is nil if there were too few responses.
-type Latency struct {
-	N       int      `json:"n"`
-	P50     *float64 `json:"p50"`
-	P99     *float64 `json:"p99"`
-	SentP50 *float64 `json:"sent_p50"`
-	SentP99 *float64 `json:"sent_p99"`
 }

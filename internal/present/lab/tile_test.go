@@ -72,7 +72,7 @@ func TestTileState(t *testing.T) {
 				h.orders.endLoad(7, 1)
 				look()
 			}
-			tick := h.tick(time.Now())
+			tick := h.tick()
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
 				t.Errorf("the tile is %s with %d units, want %s with %d", got.State, got.Units, tt.want, tt.units)
 			}
@@ -256,7 +256,7 @@ func TestDoublesAreCounted(t *testing.T) {
 	o.open(3, maxTiles)
 	o.openByHand(100)
 	twice(100)
-	tick := h.tick(time.Now())
+	tick := h.tick()
 	if want := fmt.Sprintf("Orders with more than one row: 2 of %d. ", maxTiles+3); !strings.HasPrefix(tick.Status.Answer, want) || !tick.Status.Alarm {
 		t.Errorf("the headline is %q, want %q", tick.Status.Answer, want)
 	}
@@ -277,29 +277,6 @@ func TestAnswersByHandBelongToOneOrder(t *testing.T) {
 		s.setAnswer(7, "a", "grabbed")
 		if got := s.status.Drivers; got["a"] != "" || got["b"] != "" {
 			t.Errorf("the next %s begins with the answers %v", name, got)
-		}
-	}
-}
-
-// TestPercentile checks that a percentile is the smallest value that at least the given share of the values
-// does not exceed. The 99th percentile needs 100 values.
-func TestPercentile(t *testing.T) {
-	for n := range 202 {
-		var sorted []time.Duration
-		for i := range n {
-			sorted = append(sorted, time.Duration(i+1)*time.Millisecond)
-		}
-		for share, least := range map[float64]int{0.5: 1, 0.99: 100} {
-			got := percentile(sorted, share)
-			if (got != nil) != (n >= least) {
-				t.Fatalf("p%v of %d values: %v", 100*share, n, got)
-			}
-			if got == nil {
-				continue
-			}
-			if below := int(*got); float64(below) < share*float64(n) || float64(below-1) >= share*float64(n) {
-				t.Errorf("p%v of 1 to %d ms: %v ms", 100*share, n, *got)
-			}
 		}
 	}
 }
