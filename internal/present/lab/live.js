@@ -11,7 +11,7 @@ const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { 
 
 // sold tells how many of an order's units were sold. For a single-unit order, it returns an empty
 // text.
-const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}${t.state === "undersold" ? `, ${say("undersold")}` : ""}: ` : "");
+const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}: ` : "");
 
 export function live(choices, ask) {
   const form = $("controls");
@@ -168,7 +168,7 @@ export function live(choices, ask) {
         boxes.set(id, b);
         $("tiles").append(b);
       }
-      const sign = { double: "✗", won: "✓", open: "·", undersold: "∞" }[t.state];
+      const sign = { double: "✗", won: "✓", open: "·" }[t.state];
       setText(b, `${sign} ${id}${t.by_hand ? " " + say("by hand") : ""}${t.units > 1 ? ` ${t.rows.length}/${t.units}` : ""}`);
       b.className = t.state + (t.by_hand ? " hand" : "");
       b.setAttribute("aria-label", say("order {id}: {y}", { id, y: sold(t) + winners(t, say("open")) }));

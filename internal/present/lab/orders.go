@@ -8,12 +8,10 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
-	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/present/diagram"
-	"grablab/internal/testbed/load"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -50,39 +48,19 @@ type totals struct {
 // tile is everything that the server knows about one order on the page.
 type tile struct {
 	Tile
-	strategy    lock.Strategy
-	guard       order.Guard
-	fault       catalog.Fault
-	events      []history.Event
-	dropped     int // number of events that were dropped because maxTileEvents were already kept
-	rows        []order.Grab
-	invoked     int // number of requests for the order that have started
-	returned    int // number of requests for the order that have ended
-	drivers     int // number of drivers that the load generator sends
-	answers     int // number of drivers that got a response
-	struck      bool
-	allAnswered bool
-
-	// These are the times of the last sale of a unit, and of the last refusal of a driver.
-	sold, refused time.Time
+	strategy lock.Strategy
+	guard    order.Guard
+	fault    catalog.Fault
+	events   []history.Event
+	dropped  int // number of events that were dropped because maxTileEvents were already kept
+	rows     []order.Grab
+	invoked  int // number of requests for the order that have started
+	returned int // number of requests for the order that have ended
+	struck   bool
 }
 
 func newOrders() *orders {
 	return &orders{clock: history.Clock, outcomes: map[string]int{}, started: map[string]int{}}
-}
-
-// judge sets the order's state from its sales and the refused drivers.
-func (t *tile) judge() {
-	switch {
-	case len(t.rows) > t.Units:
-		t.State = Double
-	case len(t.rows) == t.Units:
-		t.State = Won
-	case t.Units > 1 && t.allAnswered && t.refused.After(t.sold):
-		t.State = Undersold
-	default:
-		t.State = Open
-	}
 }
 
 func (o *orders) clear() {
@@ -134,7 +112,7 @@ func (o *orders) add(t Tile, fault catalog.Fault) {
 		s.Excludes = catalog.NoExclusion
 	}
 	t.Rows, t.State = []string{}, Open
-	o.tiles = append(o.tiles, &tile{Tile: t, strategy: s, guard: guardOf(o.settings), fault: fault, drivers: o.settings.drivers()})
+	o.tiles = append(o.tiles, &tile{Tile: t, strategy: s, guard: guardOf(o.settings), fault: fault})
 	o.totals.opened++
 	if extra := len(o.tiles) - maxTiles; extra > 0 {
 		o.tiles = slices.Delete(o.tiles, 0, extra)
@@ -143,60 +121,8 @@ func (o *orders) add(t Tile, fault catalog.Fault) {
 
 // recordAnswer records the response to a driver's request.
 func (o *orders) recordAnswer(r *vegeta.Result, _ time.Time) {
-	end := r.Timestamp.Add(r.Latency)
 	defer o.lock()()
 	o.outcomes[outcomeOf(r)]++
-	asked, err := load.ParseRequest(r.URL)
-	t := o.find(asked.Order)
-	if err != nil || t == nil {
-		return
-	}
-	t.answers++
-	switch sold := outcomeOf(r) == string(grab.Grabbed); { // responses may be recorded in another order than they came
-	case sold && end.After(t.sold):
-		t.sold = end
-	case !sold && isRefusal(r) && end.After(t.refused):
-		t.refused = end
-	}
-}
-
-// isRefusal reports whether a response means that the driver cannot get a unit, so that a retry is
-// pointless.
-func isRefusal(r *vegeta.Result) bool {
-	if r.Code != 0 {
-		return outcomeOf(r) != string(grab.Busy)
-	}
-	// A refused connection or a stopped load does not mean that the service has refused the driver.
-	kind := load.FailureOf(r.Error)
-	return kind != load.Refused && kind != load.Interrupted
-}
-
-// endLoad records that no more responses will arrive for count orders, beginning with id, so that
-// they can be judged.
-func (o *orders) endLoad(id int64, count int) {
-	defer o.lock()()
-	for _, t := range o.tiles {
-		if t.ID >= id && t.ID < id+int64(count) {
-			t.drivers = t.answers
-		}
-	}
-}
-
-// settle sets the final state of orders whose responses have all arrived. The caller must read the
-// database after the last response. Otherwise, a sale could be missing.
-func (o *orders) settle(ids []int64) {
-	defer o.lock()()
-	for _, id := range ids {
-		t := o.find(id)
-		if t == nil || t.allAnswered || t.ByHand {
-			continue
-		}
-		t.allAnswered = true
-		t.judge()
-		if t.State == Undersold {
-			o.watch = id
-		}
-	}
 }
 
 // find returns an order, or nil if it is no longer on the page.
@@ -243,31 +169,25 @@ func (o *orders) recordRows(id int64, rows []order.Grab) {
 	}
 	t.rows = rows
 	t.Rows = catalog.Map(rows, func(g order.Grab) string { return fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance) })
-	was := t.State
-	t.judge()
-	if t.State == Double {
-		o.watch = id
-		if was != Double {
+	switch {
+	case len(rows) == t.Units:
+		t.State = Won
+	case len(rows) > t.Units:
+		if t.State != Double {
 			o.totals.doubles++
 		}
+		t.State, o.watch = Double, id
 	}
 }
 
-// unsettledOrders returns the range of all orders on the page, because even a settled order can get
-// another row. answered lists the unsettled orders whose responses have all arrived.
-func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
+// shown returns the range of the orders on the page.
+func (o *orders) shown() (first int64, count int) {
 	defer o.lock()()
-	if len(o.tiles) == 0 {
-		return id, count, answered
+	if len(o.tiles) > 0 {
+		first = o.tiles[0].ID
+		count = int(o.tiles[len(o.tiles)-1].ID-first) + 1
 	}
-	id = o.tiles[0].ID
-	count = int(o.tiles[len(o.tiles)-1].ID-id) + 1
-	for _, t := range o.tiles {
-		if !t.allAnswered && !t.ByHand && t.answers >= t.drivers {
-			answered = append(answered, t.ID)
-		}
-	}
-	return id, count, answered
+	return first, count
 }
 
 // drawing returns an order's diagram, or nil if the page no longer shows the order.

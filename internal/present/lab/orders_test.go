@@ -12,13 +12,9 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/report"
-	"grablab/internal/testbed/load"
-
-	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
 // labOf returns the state of a run with count orders, whose ids begin at 1.
@@ -27,43 +23,6 @@ func labOf(count int) *state {
 	s.begin(Settings{Strategy: "setnx"})
 	s.orders.open(1, count)
 	return s
-}
-
-// TestEndOfTheLoad checks for every range of orders that the end of the load marks exactly these orders as
-// completely answered.
-func TestEndOfTheLoad(t *testing.T) {
-	for first := int64(0); first <= 6; first++ {
-		for count := range 4 {
-			o := labOf(5).orders
-			o.endLoad(first, count)
-			for _, tile := range o.tiles {
-				ended := tile.ID >= first && tile.ID <= first+int64(count)-1
-				if (tile.drivers == 0) != ended {
-					t.Errorf("%d orders from %d: order %d waits for %d drivers", count, first, tile.ID, tile.drivers)
-				}
-			}
-			_, _, answered := o.unsettledOrders()
-			if want := max(0, min(6, int(first)+count)-max(1, int(first))); len(answered) != want {
-				t.Errorf("%d orders from %d: %v are answered, want %d", count, first, answered, want)
-			}
-		}
-	}
-}
-
-// TestRefusals checks which answers count as a refusal: those after which a driver does not try again.
-func TestRefusals(t *testing.T) {
-	for code, o := range map[uint16]grab.Outcome{409: grab.Taken, 423: grab.Busy, 504: grab.Timeout, 500: grab.Failed, 404: grab.Failed} {
-		r := &vegeta.Result{Code: code, Body: fmt.Appendf(nil, `{"outcome":%q}`, o)}
-		if got := isRefusal(r); got != (o != grab.Busy) {
-			t.Errorf("%d %s: refused is %v", code, o, got)
-		}
-	}
-	for _, failure := range []string{load.Refused, load.Interrupted, load.Reset, load.Timeout, load.Other} {
-		r := &vegeta.Result{Error: `Post "http://a": ` + failure + ": it failed"}
-		if got := isRefusal(r); got != (failure != load.Refused && failure != load.Interrupted) {
-			t.Errorf("%s: refused is %v", failure, got)
-		}
-	}
 }
 
 // TestDeathsAreSeen checks that each restart of an instance is recorded once as a death. The events come from

@@ -70,7 +70,6 @@ func (l *Lab) run(s Settings) {
 				l.state.fail(ctx, err.Error())
 				continue
 			}
-			l.state.orders.endLoad(id, ordersAtOnce)
 			l.lookAtLedger(ctx)
 		}
 	})

@@ -19,13 +19,11 @@ var sentencesJSON string
 // oversold: sold more often than it has units.
 func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
 	won, several := 0, false
-	var double, under *Tile // the last tile with each state
+	var double *Tile // the last tile with that state
 	for i, t := range tiles {
 		switch t.State {
 		case Won:
 			won++
-		case Undersold:
-			under = &tiles[i]
 		case Double:
 			double = &tiles[i]
 		}
@@ -43,8 +41,6 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 			texts[lang] = idleSentence(s, say)
 		case double != nil:
 			texts[lang] += oversoldSentence(*double, say)
-		case under != nil:
-			texts[lang] += say("undersold", "id", under.ID, "rows", len(under.Rows), "units", under.Units)
 		case several:
 			texts[lang] += say("soldOut", counts...)
 		default:

@@ -37,7 +37,6 @@ func TestSummary(t *testing.T) {
 		{[]Tile{won}, totals{opened: 300, doubles: 3}, "Orders with more than one row: 3 of 300. 1 of the last 1 orders are won, each by one driver.", true},
 		{[]Tile{double}, totals{opened: 1, doubles: 1}, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
 		{[]Tile{double, won, double}, totals{opened: 3, doubles: 2}, "Orders with more than one row: 2 of 3. Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
-		{[]Tile{{ID: 8, Units: 3, State: Undersold, Rows: rows}}, totals{opened: 1}, "Order 8 is undersold: 2 of 3 units were sold, and drivers were refused after the last sale.", false},
 	} {
 		texts, alarm := summary(firstSettings, tt.tiles, tt.sums)
 		if texts["en"] != tt.want || alarm != tt.alarm {

@@ -56,10 +56,9 @@ type State string
 
 // These are the possible states of an order.
 const (
-	Open      State = "open"      // units are left
-	Won       State = "won"       // one row for each unit
-	Double    State = "double"    // more rows than units
-	Undersold State = "undersold" // units are left although drivers were refused after the last sale
+	Open   State = "open"   // units are left
+	Won    State = "won"    // one row for each unit
+	Double State = "double" // more rows than units
 )
 
 // Key is a lock that was found on a Redis server.

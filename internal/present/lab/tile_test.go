@@ -2,7 +2,6 @@ package lab
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -30,23 +29,17 @@ func TestTileState(t *testing.T) {
 		name    string
 		units   int
 		rows    int
-		answers []string // the answers in order of time; "" means that the request failed
-		partly  bool     // whether more answers are still missing
+		answers []string // "" means that the request failed
 		want    State
 		says    string
 	}{
-		{"nobody came", 3, 0, nil, true, Open, "0 of the last 1 orders are sold out"},
-		{"some are left", 3, 2, []string{sale, sale}, true, Open, "0 of the last 1"},
-		{"sold out", 3, 3, []string{sale, sale, sale, refusal}, false, Won, "1 of the last 1 orders are sold out, none beyond"},
-		{"oversold", 3, 4, []string{sale, sale, sale, sale}, false, Double, "Order 7 has 4 rows and 3 units: drivers 1 (8004), 2 (8004), 3 (8004) and 4 (8004) won."},
-		{"undersold", 3, 2, []string{sale, sale, refusal}, false, Undersold, "Order 7 is undersold: 2 of 3 units"},
-		{"undersold by an error", 3, 2, []string{sale, sale, ""}, false, Undersold, "Order 7 is undersold"},
-		{"not all have been answered", 3, 2, []string{sale, sale, refusal}, true, Open, "0 of the last 1"},
-		{"refused before the last sale", 3, 2, []string{sale, refusal, sale}, false, Open, "0 of the last 1"},
-		{"who is to ask again is not refused", 3, 2, []string{sale, sale, busy}, false, Open, "0 of the last 1"},
-		{"one unit", 1, 1, []string{sale, refusal}, false, Won, "1 of the last 1 orders are won, each by one driver."},
-		{"one unit twice", 1, 2, []string{sale, sale}, false, Double, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8004) won."},
-		{"one unit and no row", 1, 0, []string{refusal}, false, Open, "0 of the last 1 orders are won"},
+		{"nobody came", 3, 0, nil, Open, "0 of the last 1 orders are sold out"},
+		{"some are left", 3, 2, []string{sale, sale, busy, ""}, Open, "0 of the last 1"},
+		{"sold out", 3, 3, []string{sale, sale, sale, refusal}, Won, "1 of the last 1 orders are sold out, none beyond"},
+		{"oversold", 3, 4, []string{sale, sale, sale, sale}, Double, "Order 7 has 4 rows and 3 units: drivers 1 (8004), 2 (8004), 3 (8004) and 4 (8004) won."},
+		{"one unit", 1, 1, []string{sale, refusal}, Won, "1 of the last 1 orders are won, each by one driver."},
+		{"one unit twice", 1, 2, []string{sale, sale}, Double, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8004) won."},
+		{"one unit and no row", 1, 0, []string{refusal}, Open, "0 of the last 1 orders are won"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newState()
@@ -60,18 +53,7 @@ func TestTileState(t *testing.T) {
 			for i := range tt.rows {
 				rows = append(rows, order.Grab{Order: 7, Driver: int64(i + 1), Instance: "8004"})
 			}
-			look := func() {
-				_, _, answered := h.orders.unsettledOrders()
-				h.orders.recordRows(7, rows)
-				h.orders.settle(answered)
-			}
-			if look(); h.orders.tiles[0].State == Undersold {
-				t.Error("the order is undersold before all drivers have been answered")
-			}
-			if !tt.partly {
-				h.orders.endLoad(7, 1)
-				look()
-			}
+			h.orders.recordRows(7, rows)
 			tick := h.tick()
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
 				t.Errorf("the tile is %s with %d units, want %s with %d", got.State, got.Units, tt.want, tt.units)
@@ -87,32 +69,6 @@ func TestTileState(t *testing.T) {
 				t.Errorf("the answers are counted as %v", tick.Outcomes)
 			}
 		})
-	}
-}
-
-// TestEveryTile checks the state of orders with one to three units for every number of rows. An order may lack
-// answers, and a refusal may come before or after the last sale.
-func TestEveryTile(t *testing.T) {
-	sold := time.Unix(100, 0)
-	for units, want := range map[int]struct{ states, refused string }{ // the state for 0, 1, 2, … rows
-		1: {"open won double double", "open won double double"},
-		2: {"open open won double double", "undersold undersold won double double"},
-		3: {"open open open won double double", "undersold undersold undersold won double double"},
-	} {
-		for _, answered := range []bool{false, true} {
-			for _, refused := range []time.Time{{}, sold.Add(-1), sold, sold.Add(1)} {
-				states := want.states
-				if answered && refused.After(sold) {
-					states = want.refused
-				}
-				for rows, state := range strings.Fields(states) {
-					x := tile{Tile: Tile{Units: units}, rows: make([]order.Grab, rows), allAnswered: answered, sold: sold, refused: refused}
-					if x.judge(); string(x.State) != state {
-						t.Errorf("%d units, %d rows, answered %v, refused at %v: %s, want %s", units, rows, answered, refused.Sub(sold), x.State, state)
-					}
-				}
-			}
-		}
 	}
 }
 
@@ -151,7 +107,7 @@ func TestEveryOutcome(t *testing.T) {
 		t.Errorf("the page does not count %s", list)
 	}
 	sign := regexp.MustCompile(`const sign = ({.*})\[t.state\]`).FindString(page["live.js"])
-	for state, of := range map[State]string{Open: "·", Won: "✓", Double: "✗", Undersold: "∞"} {
+	for state, of := range map[State]string{Open: "·", Won: "✓", Double: "✗"} {
 		if !strings.Contains(sign, fmt.Sprintf("%s: %q", state, of)) {
 			t.Errorf("%s has no sign %s in %q", state, of, sign)
 		}
@@ -159,62 +115,6 @@ func TestEveryOutcome(t *testing.T) {
 			t.Errorf("%s has no colour", state)
 		}
 	}
-}
-
-// TestUndersoldBeforeTheEndOfTheRound checks that an order is judged as soon as its own drivers have been
-// answered, even if drivers of other orders still wait.
-func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
-	h := newState()
-	s := Settings{Strategy: "redis-stock", Units: 3}
-	h.begin(s)
-	h.orders.open(7, 20)
-	for i := range s.drivers() {
-		_, _, answered := h.orders.unsettledOrders()
-		if h.orders.settle(answered); h.orders.tiles[0].State != Open {
-			t.Fatalf("the order is %s after %d of %d answers", h.orders.tiles[0].State, i, s.drivers())
-		}
-		r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", i+1), Timestamp: time.Unix(int64(i), 0), Code: 409, Body: []byte(`{"outcome":"taken"}`)}
-		h.orders.recordAnswer(r, r.Timestamp)
-	}
-	_, _, answered := h.orders.unsettledOrders()
-	if h.orders.settle(answered); h.orders.tiles[0].State != Undersold || h.orders.tiles[1].State != Open {
-		t.Errorf("the orders are %s and %s, want undersold and open", h.orders.tiles[0].State, h.orders.tiles[1].State)
-	}
-}
-
-// TestAnswersInAnyOrder records an order's answers in every sequence. The order must be undersold if a driver
-// was refused after the last sale, no matter which answer is recorded last.
-func TestAnswersInAnyOrder(t *testing.T) {
-	type answer struct {
-		at   int // in ms
-		code uint16
-	}
-	const sale, refusal = http.StatusOK, http.StatusConflict
-	var record func(done, rest []answer, want State)
-	record = func(done, rest []answer, want State) {
-		for i := range rest {
-			others := slices.Delete(slices.Clone(rest), i, i+1)
-			record(append(slices.Clone(done), rest[i]), others, want)
-		}
-		if len(rest) > 0 {
-			return
-		}
-		o := newOrders()
-		o.begin(Settings{Strategy: "redis-stock", Units: 3})
-		o.open(7, 1)
-		for driver, a := range done {
-			outcome := map[uint16]string{sale: "grabbed", refusal: "taken"}[a.code]
-			r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", driver+1), Timestamp: time.UnixMilli(int64(a.at)), Code: a.code, Body: fmt.Appendf(nil, `{"outcome":%q}`, outcome)}
-			o.recordAnswer(r, r.Timestamp)
-		}
-		if o.settle([]int64{7}); o.tiles[0].State != want {
-			t.Errorf("%v: the order is %s, want %s", done, o.tiles[0].State, want)
-		}
-	}
-	record(nil, []answer{{10, sale}, {20, refusal}, {30, sale}, {15, refusal}}, Open)
-	record(nil, []answer{{10, sale}, {20, refusal}, {5, sale}, {15, refusal}}, Undersold)
-	record(nil, []answer{{10, sale}, {9, refusal}, {5, sale}}, Open)
-	record(nil, []answer{{10, refusal}, {20, refusal}}, Undersold)
 }
 
 // TestMoreEventsThanAreKept checks the drawing of an order with more events than the lab keeps. A note must

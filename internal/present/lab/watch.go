@@ -47,14 +47,14 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads all orders' ledger rows. It settles an order only if all responses had arrived
-// before the read. Otherwise, rows could be missing.
+// lookAtLedger reads the ledger rows of all orders on the page. Even an order that is won can get
+// another row.
 func (l *Lab) lookAtLedger(ctx context.Context) {
-	id, count, answered := l.state.orders.unsettledOrders()
+	first, count := l.state.orders.shown()
 	if count == 0 {
 		return
 	}
-	rows, err := l.store.Ledger(ctx, id, count)
+	rows, err := l.store.Ledger(ctx, first, count)
 	if err != nil {
 		l.state.fail(ctx, "cannot read the ledger: "+err.Error())
 		return
@@ -66,7 +66,6 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	for id, rows := range by {
 		l.state.orders.recordRows(id, rows)
 	}
-	l.state.orders.settle(answered)
 }
 
 // lookAtKeys looks for locks on the Redis servers.
