@@ -36,8 +36,7 @@ type lessons struct {
 // Job tells the page how an exercise's commands progress.
 type Job struct {
 	Number   int                `json:"number"` // the exercise's number
-	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
-	Tries    bool               `json:"tries"`
+	Checks   bool               `json:"checks"` // whether the job checks an answer
 	Running  bool               `json:"running"`
 	Seconds  float64            `json:"seconds"`
 	Step     int                `json:"step"` // the current command's number
@@ -177,7 +176,6 @@ type Lesson struct {
 	Letter  string     `json:"letter"`  // letter of the predicted option
 	Answers [][]string `json:"answers"` // one answer per question; an empty answer skips the question
 	Text    string     `json:"text"`    // the submitted file's content
-	Try     string     `json:"try"`     // figure to try
 }
 
 // asPageError converts a workshop error for the page. If the user caused it, the result wraps
@@ -259,10 +257,7 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 // begin lets the session write its output and its diagrams to the job.
 func (j *job) begin(s *workshop.Session, e workshop.Exercise) {
 	j.seen.Number, j.seen.Running, j.seen.Problems = e.Number, true, []workshop.Problem{}
-	switch {
-	case j.seen.Tries:
-		j.seen.Of = 1
-	case !j.seen.Checks:
+	if !j.seen.Checks {
 		j.seen.Of = len(e.Show)
 	}
 	draws := !j.seen.Checks || e.TakesFile() // the diagrams of the user's file do not reveal the solution
@@ -337,12 +332,6 @@ func (l *lessons) answer(r *http.Request, in Lesson) (any, error) {
 	})
 }
 
-func (l *lessons) try(r *http.Request, in Lesson) (any, error) {
-	return l.inTurn(r, in, Job{Checks: true, Tries: true}, (*workshop.Session).MayTry, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
-		return s.Try(ctx, e, in.Try)
-	})
-}
-
 // stop cancels the current job and waits until it has ended.
 func (l *lessons) stop(*http.Request, struct{}) (any, error) {
 	l.mu.Lock()
@@ -363,6 +352,5 @@ func (l *lessons) handle(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/workshop/{n}/predict", startHandler(l.predict))
 	mux.HandleFunc("POST /api/workshop/{n}/run", startHandler(l.run))
 	mux.HandleFunc("POST /api/workshop/{n}/answer", startHandler(l.answer))
-	mux.HandleFunc("POST /api/workshop/{n}/try", startHandler(l.try))
 	mux.HandleFunc("POST /api/workshop/{n}/hint", startHandler(l.hint))
 }

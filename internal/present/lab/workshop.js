@@ -104,10 +104,6 @@ export function workshop(choices, ask) {
       if (status) said.textContent = status.textContent;
       return;
     }
-    if (job.tries) {
-      said.textContent = page("tried", view);
-      return;
-    }
     if (job.checks) {
       said.textContent = view.questions.filter((q) => q.said).map((q) => `${page(q.right ? "right" : "wrong")} ${q.said}`).join(" ");
       if (view.moral) exercise.querySelector("#w-moral").focus();
@@ -215,7 +211,7 @@ export function workshop(choices, ask) {
     const goes = Boolean(job && job.running), here = Boolean(job && job.number === number);
     let text = "";
     if (goes) {
-      text = job.checks && !job.tries ? page("checking", job) : page("running", { number: job.number, step: Math.max(1, job.step), steps: Math.max(job.of, job.step) });
+      text = job.checks ? page("checking", job) : page("running", { number: job.number, step: Math.max(1, job.step), steps: Math.max(job.of, job.step) });
       if (here && job.checks && view.own) text += " " + say("building");
     } else if (here && job.stopped) text = page("stopped");
     else if (here && job.problem && job.problems.length === 0) text = page("failed", job);
@@ -238,7 +234,7 @@ export function workshop(choices, ask) {
       pre.scrollTop = goes ? pre.scrollHeight : 0;
     }
     for (const b of exercise.querySelectorAll(".stop")) b.disabled = !goes;
-    for (const id of ["start", "try", "check", "hint"]) {
+    for (const id of ["start", "check", "hint"]) {
       const b = exercise.querySelector("#w-" + id);
       if (b) b.disabled = goes || (id === "start" && !view.predicted);
     }
@@ -266,14 +262,6 @@ export function workshop(choices, ask) {
   function answering() {
     if (!view.ran) return unseen();
     const fields = view.questions.map(question);
-    const own = el("input", { type: "text", inputmode: "numeric", autocomplete: "off", required: true, id: "w-figure", "aria-label": view.try });
-    const trying = view.try ? el("form", {
-      class: "question",
-      submit: (e) => {
-        e.preventDefault();
-        begin(`${number}/try`, { lang, try: own.value.trim() });
-      },
-    }, el("ol", { class: "commands" }, el("li", {}, el("code", { tabindex: 0 }, view.try))), el("p", {}, own, " ", el("button", { type: "submit", id: "w-try" }, page("try"))), view.tried ? el("p", { class: "notes" }, page("tried", view)) : undefined) : undefined;
     const hints = el("ul", { class: "hints" }, ...view.hints.map((h) => el("li", {}, h)));
     const form = el("form", {
       class: "questions",
@@ -295,7 +283,7 @@ export function workshop(choices, ask) {
         view.more ? el("button", { type: "button", id: "w-hint", click: async () => { if (await act(`${number}/hint`, { lang })) await load(); } }, page("hint")) : undefined));
       if (view.questions.some((q) => q.said && !q.right)) form.append(el("p", { class: "notes" }, say("again")));
     }
-    return [trying, form, hints, ...outcome("w-checking", "w-checked")];
+    return [form, hints, ...outcome("w-checking", "w-checked")];
   }
 
   function question(q, i) {

@@ -151,37 +151,6 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: run the commands of exercise %d before you answer", ErrAnswer, e.Number)
 }
 
-// MayTry checks that Try is possible: the exercise has a Try command and has run. Otherwise, the
-// error wraps ErrAnswer.
-func (s *Session) MayTry(e Exercise) error {
-	if e.Try == nil {
-		return fmt.Errorf("%w: there is no figure to try in exercise %d", ErrAnswer, e.Number)
-	}
-	return s.MayAnswer(e)
-}
-
-// Try lets users experiment: it runs a command from the exercise with a number that the user
-// chooses, and does not change the score.
-func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
-	if err := s.MayTry(e); err != nil {
-		return err
-	}
-	n, err := offset(word)
-	if err != nil {
-		return err
-	}
-	f := s.factsWith(e, Facts{"try": strconv.Itoa(n)})
-	if err := s.empty(e, tried, f); err != nil {
-		return err
-	}
-	if err := s.runner(f, s.Out).run(ctx, []Step{*e.Try}); err != nil {
-		return err
-	}
-	all := s.Progress.stateOf(e).Facts
-	all["tried"] = strings.TrimPrefix(fmt.Sprintf("%s; %d %s", all["tried"], n, f["try.verdict"]), "; ")
-	return s.Progress.Save()
-}
-
 // Done reports whether the exercise is finished.
 func (s *Session) Done(e Exercise) bool { return s.Progress.stateOf(e).isDone() }
 
@@ -231,7 +200,6 @@ func (s *Session) Path(e Exercise, names ...string) string {
 const (
 	Shown   = "show"  // results from the commands that the exercise shows
 	Checked = "check" // results from the commands that check an answer
-	tried   = "try"   // results from the last call to Try
 )
 
 // empty deletes an exercise's result folder, and stores the folder's path in f as "dir".

@@ -57,8 +57,6 @@ type View struct {
 	Printed   string   `json:"printed,omitempty"` // the commands' output
 	Look      string   `json:"look,omitempty"`    // what to look at in the output
 	Questions []Asked  `json:"questions"`
-	Try       string   `json:"try,omitempty"`   // command with a number that the user chooses; empty if there is none
-	Tried     string   `json:"tried,omitempty"` // the numbers that the user has tried, each with its verdict
 	Hints     []string `json:"hints"`           // hints that the user has asked for
 	More      bool     `json:"more"`            // whether there are more hints
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
@@ -110,9 +108,6 @@ func (s *Session) View(e Exercise) (View, error) {
 			return v, err
 		}
 		v.Questions = append(v.Questions, q)
-	}
-	if e.Try != nil {
-		v.Try, v.Tried = s.runner(state.Facts, nil).command(*e.Try), state.Facts["tried"]
 	}
 	v.Hints, v.More = append(v.Hints, s.hints(e)...), state.Hints < e.Hints && !state.isDone()
 	if state.isDone() {

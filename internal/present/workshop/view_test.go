@@ -13,9 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"grablab/internal/catalog"
-	"grablab/internal/measure/experiment"
 )
 
 // paged returns a session like that of a web page. If do is nil, the session must not run any command.
@@ -186,47 +183,6 @@ func TestProgressThatCannotBeRead(t *testing.T) {
 		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "-reset") {
 			t.Errorf("%s: %v", text, err)
 		}
-	}
-}
-
-// TestTry checks that a user can try figures to find the answer, and that trying a figure does not count as an
-// answer.
-func TestTry(t *testing.T) {
-	e, _ := Find(7)
-	var ran []string
-	s := paged(t, "en", func(_ context.Context, args []string, _ io.Writer) (Outcome, error) {
-		at := args[slices.Index(args, "-clock-offset")+1]
-		ran = append(ran, at)
-		c := experiment.Cell{Strategy: "setnx-getset", Fault: catalog.NoFault, Verdict: catalog.Safe}
-		if at == "500ms" {
-			c.Verdict = catalog.Unsafe
-		}
-		return Outcome{Run: &experiment.Run{Cells: []experiment.Cell{c}}}, nil
-	})
-	if err := s.Try(t.Context(), e, "400"); !errors.Is(err, ErrAnswer) {
-		t.Errorf("before the run: %v", err)
-	}
-	s.Progress.stateOf(e).Ran = true
-	other, _ := Find(5)
-	if err := s.Try(t.Context(), other, "400"); !errors.Is(err, ErrAnswer) {
-		t.Errorf("of an exercise without such a command: %v", err)
-	}
-	for word, want := range map[string]string{"x": "not a whole number", "20000": "at most", "": "not a whole number"} {
-		if err := s.Try(t.Context(), e, word); !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want …%s…", word, err, want)
-		}
-	}
-	for _, word := range []string{"400", "500"} {
-		if err := s.Try(t.Context(), e, word); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !slices.Equal(ran, []string{"400ms", "500ms"}) {
-		t.Errorf("the commands ran with the offsets %q", ran)
-	}
-	v, _ := viewed(t, s, e)
-	if v.Tried != "400 safe; 500 unsafe" || !strings.HasSuffix(v.Try, " -clock-offset …ms") || v.Questions[0].Said != "" || v.Points != 0 {
-		t.Errorf("%+v", v)
 	}
 }
 

@@ -95,7 +95,6 @@ type Exercise struct {
 	Show      []Step // steps that run after the prediction
 	Claims    []Claim
 	Questions []Question
-	Try       *Step  // command with a number, {try}, that the user chooses; nil if there is none
 	Check     []Step // steps that run after the answer, to judge it
 	Own       bool   // whether the answer is a lock that the user writes, starting from OwnLock
 	Hints     int
