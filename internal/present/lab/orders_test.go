@@ -21,14 +21,14 @@ import (
 func labOf(count int) *state {
 	s := newState()
 	s.begin(Settings{Strategy: "setnx"})
-	s.orders.open(1, count)
+	s.open(1, count)
 	return s
 }
 
 // TestDeathsAreSeen checks that each restart of an instance is recorded once as a death. The events come from
 // two instances, of which one restarts twice.
 func TestDeathsAreSeen(t *testing.T) {
-	o := labOf(1).orders
+	o := labOf(1)
 	for i, e := range []struct {
 		instance    string
 		incarnation int

@@ -50,7 +50,7 @@ func (l *Lab) run(s Settings) {
 				}
 				continue
 			}
-			l.state.orders.open(id, ordersAtOnce)
+			l.state.open(id, ordersAtOnce)
 			plan := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
 			forget := context.AfterFunc(sending, plan.End)
 			sent, struck := make(chan struct{}), make(chan struct{})
@@ -62,7 +62,7 @@ func (l *Lab) run(s Settings) {
 			}()
 			err = load.Attack(ctx, plan, load.Config{
 				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
-			}, l.state.orders.recordAnswer)
+			}, l.state.recordAnswer)
 			forget()
 			close(sent)
 			<-struck
@@ -118,7 +118,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 		return err
 	}
 	l.state.setStrike(strikeSentence(s.Fault, held[0].Driver, id, in.ID), id)
-	defer l.state.setStrike(nil, 0)
+	defer l.state.endStrike()
 	if do := prepared.Strikes[0].Do; do != nil {
 		heal, failed := do(ctx, lease)
 		if heal != nil {

@@ -242,7 +242,7 @@ func (l *Lab) drawing(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %.20q is not the id of an order", errMissing, r.PathValue("id"))
 	}
-	return l.state.orders.drawing(id), nil
+	return l.state.drawing(id), nil
 }
 
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {

@@ -5,40 +5,45 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/present/diagram"
 	"grablab/internal/testbed/fleet"
 )
 
 // state contains everything that the pages show, such as the orders, the settings and the current
-// phase. It is safe for concurrent use.
+// phase. It is safe for concurrent use. The methods in orders.go record what happens to the orders.
 type state struct {
-	orders *orders
-
 	mutex
-	status Status
-	keys   []Key
-	lost   int  // number of failed attempts to read events
-	closed bool // whether the server is shutting down and accepts no more tasks
+	status   Status
+	tiles    []*tile // sorted by age, with the oldest first
+	totals   totals
+	outcomes map[string]int // this run's responses, by kind
+	began    time.Time      // when the run began
+	started  map[string]int // incarnation of each instance's current process, by instance name
+	deaths   []diagram.Death
+	keys     []Key
+	lost     int  // number of failed attempts to read events
+	closed   bool // whether the server is shutting down and accepts no more tasks
 
 	tasks sync.WaitGroup
 }
 
 func newState() *state {
-	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: firstSettings, Drivers: noAnswers()}}
+	return &state{
+		status:   Status{Phase: Starting, Settings: firstSettings, Drivers: noAnswers()},
+		outcomes: map[string]int{}, started: map[string]int{},
+	}
 }
 
 // tick returns the complete state for the pages.
-func (s *state) tick() (t Tick) {
-	var sums totals
-	s.locked(func() {
-		t, sums = s.orders.snapshot()
-		watch := t.Status.Watch
-		t.Status, t.Keys, t.Lost = s.status, s.keys, s.lost
-		t.Status.Watch = watch
-	})
-	if t.Status.Phase != Starting {
-		t.Status.Answers, t.Status.Alarm = summary(t.Status.Settings, t.Tiles, sums)
+func (s *state) tick() Tick {
+	defer s.lock()()
+	t := Tick{Status: s.status, Keys: s.keys, Lost: s.lost, Outcomes: maps.Clone(s.outcomes), Began: s.began.UnixMilli()}
+	t.Tiles = catalog.Map(s.tiles, func(x *tile) Tile { return x.Tile })
+	if s.status.Phase != Starting {
+		t.Status.Answers, t.Status.Alarm = summary(s.status.Settings, t.Tiles, s.totals)
 		t.Status.Answer = t.Status.Answers["en"]
 	}
 	return t
@@ -69,7 +74,6 @@ func (s *state) say(p Phase, answer string) {
 func (s *state) settle(next Settings, problem string) {
 	defer s.lock()()
 	s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
-	s.orders.setSettings(next)
 }
 
 // fail shows an error message on the page. If ctx is done, it does nothing, because requests are
@@ -115,14 +119,16 @@ func (s *state) showProgress(line string) { s.locked(func() { s.status.Doing = l
 // clear removes the previous run's orders.
 func (s *state) clear() {
 	defer s.lock()()
-	s.status.Hand, s.status.Fault, s.status.Drivers = 0, nil, noAnswers()
-	s.orders.clear()
+	s.status.Watch, s.status.Hand, s.status.Fault, s.status.Drivers = 0, 0, nil, noAnswers()
+	s.tiles, s.totals = nil, totals{}
+	s.started, s.deaths = map[string]int{}, nil
 }
 
+// begin records that a run with these settings begins.
 func (s *state) begin(next Settings) {
 	defer s.lock()()
 	s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
-	s.orders.begin(next)
+	s.outcomes, s.began = map[string]int{}, time.Now()
 }
 
 func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
@@ -132,19 +138,25 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	s.status.Instances = catalog.Map(f.Instances, func(in *fleet.Instance) string { return in.ID })
 }
 
-// setStrike shows the active fault and the order that it hits. If texts is nil, it removes both.
+// setStrike shows the active fault and the order that it hits.
 func (s *state) setStrike(texts map[string]string, id int64) {
 	defer s.lock()()
 	s.status.Fault = texts
-	s.orders.strike(id)
+	if t := s.find(id); t != nil {
+		t.struck = true
+		s.status.Watch = id
+	}
 }
+
+// endStrike removes the fault from the page.
+func (s *state) endStrike() { s.locked(func() { s.status.Fault = nil }) }
 
 // openByHand shows a new order in the "By hand" part of the page. Its drivers send requests only
 // when the user tells them to.
 func (s *state) openByHand(id int64) {
 	defer s.lock()()
-	s.orders.openByHand(id)
-	s.status.Hand, s.status.Drivers = id, noAnswers()
+	s.add(Tile{ID: id, Units: 1, ByHand: true})
+	s.status.Watch, s.status.Hand, s.status.Drivers = id, id, noAnswers()
 }
 
 // waitingForAnswer is the state of a driver whose request has no response yet.
@@ -156,7 +168,7 @@ func (s *state) startGrab(who string) (ok bool) {
 	defer s.lock()()
 	if ok = s.status.Drivers[who] != waitingForAnswer; ok {
 		s.setDriver(who, waitingForAnswer)
-		s.orders.show(s.status.Hand)
+		s.status.Watch = s.status.Hand
 	}
 	return ok
 }

@@ -44,16 +44,16 @@ func TestTileState(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newState()
 			h.begin(Settings{Strategy: "redis-stock", Units: tt.units})
-			h.orders.open(7, 1)
+			h.open(7, 1)
 			for i, body := range tt.answers {
 				r := &vegeta.Result{URL: "http://a#7,1,8", Timestamp: time.Unix(int64(i), 0), Code: codes[body], Body: []byte(body), Error: "read: EOF"}
-				h.orders.recordAnswer(r, r.Timestamp)
+				h.recordAnswer(r, r.Timestamp)
 			}
 			var rows []order.Grab
 			for i := range tt.rows {
 				rows = append(rows, order.Grab{Order: 7, Driver: int64(i + 1), Instance: "8004"})
 			}
-			h.orders.recordRows(7, rows)
+			h.recordRows(7, rows)
 			tick := h.tick()
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
 				t.Errorf("the tile is %s with %d units, want %s with %d", got.State, got.Units, tt.want, tt.units)
@@ -122,9 +122,9 @@ func TestEveryOutcome(t *testing.T) {
 func TestMoreEventsThanAreKept(t *testing.T) {
 	h := newState()
 	h.begin(Settings{Strategy: "watchdog"})
-	h.orders.open(7, 1)
+	h.open(7, 1)
 	event := func(n int, kind history.Kind, op string) {
-		h.orders.record(history.Event{T: time.Duration(n) * time.Millisecond, Kind: kind, Op: op, Order: 7, Driver: 1, Instance: "8004", Incarnation: 1, Lease: time.Second})
+		h.record(history.Event{T: time.Duration(n) * time.Millisecond, Kind: kind, Op: op, Order: 7, Driver: 1, Instance: "8004", Incarnation: 1, Lease: time.Second})
 	}
 	event(0, history.Invoke, history.Grab)
 	event(1, history.OK, history.Acquire)
@@ -132,11 +132,11 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 		event(n, history.OK, history.Renew)
 	}
 	event(maxTileEvents+40, history.OK, history.Grab)
-	d := h.orders.drawing(7)
+	d := h.drawing(7)
 	if want := "not drawn: 41 more events of this order"; d == nil || !slices.Contains(d.Notes, want) {
 		t.Errorf("notes %q, want %q", d.Notes, want)
 	}
-	if tile := h.orders.tiles[0]; tile.Events != maxTileEvents+41 || tile.Open != 0 || d.End != maxTileEvents-1 {
+	if tile := h.tiles[0]; tile.Events != maxTileEvents+41 || tile.Open != 0 || d.End != maxTileEvents-1 {
 		t.Errorf("%d events, %d drivers are not answered, drawn to %v", tile.Events, tile.Open, d.End)
 	}
 }
@@ -146,7 +146,7 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 func TestDoublesAreCounted(t *testing.T) {
 	h := newState()
 	h.begin(Settings{Strategy: "setnx"})
-	o := h.orders
+	o := h
 	twice := func(id int64) {
 		o.recordRows(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}})
 		o.recordRows(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}, {Order: id, Driver: 3}})

@@ -42,7 +42,7 @@ func (l *Lab) lookAtEvents(context.Context) {
 	if l.fleet == nil {
 		return
 	}
-	if err := l.fleet.ReadEvents(l.state.orders.record); err != nil {
+	if err := l.fleet.ReadEvents(l.state.record); err != nil {
 		l.state.locked(func() { l.state.lost++ })
 	}
 }
@@ -50,7 +50,7 @@ func (l *Lab) lookAtEvents(context.Context) {
 // lookAtLedger reads the ledger rows of all orders on the page. Even an order that is won can get
 // another row.
 func (l *Lab) lookAtLedger(ctx context.Context) {
-	first, count := l.state.orders.shown()
+	first, count := l.state.shown()
 	if count == 0 {
 		return
 	}
@@ -64,7 +64,7 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 		by[g.Order] = append(by[g.Order], g)
 	}
 	for id, rows := range by {
-		l.state.orders.recordRows(id, rows)
+		l.state.recordRows(id, rows)
 	}
 }
 
