@@ -258,15 +258,6 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy in the list on the page. If the user cannot select it, Refused says why.
-type Choice struct {
-	Name    string      `json:"name"`
-	Title   string      `json:"title"`
-	Guard   order.Guard `json:"guard"`
-	Fences  bool        `json:"fences"`
-	Refused string      `json:"refused,omitempty"`
-}
-
 // serversOf returns the servers that a stack of this kind provides in the lab.
 func serversOf(kind string) lock.Backend {
 	if kind == stack.Local {
@@ -275,32 +266,33 @@ func serversOf(kind string) lock.Backend {
 	return lock.Redis | lock.RedisQuorum | lock.SQL
 }
 
-func strategies(kind string) (all []Choice) {
-	for _, s := range lock.Strategies {
-		c := Choice{Name: s.Name, Title: s.Title, Guard: s.Guard, Fences: s.Fences}
-		switch missing := s.Needs &^ serversOf(kind); {
-		case missing&lock.SQLLocks != 0:
+// strategies lists the strategies for the page. It refuses those that need other servers than has.
+// onLocal contains the servers with -stack local.
+func strategies(has, onLocal lock.Backend) []choice {
+	return catalog.Map(lock.Strategies, func(s lock.Strategy) choice {
+		c := choice{Name: s.Name, About: s.Title, Guard: s.Guard, Fences: s.Fences}
+		switch {
+		case s.Needs&^has == 0:
+		case s.Needs&^onLocal == 0:
 			c.Refused = "needs -stack local"
-		case missing != 0:
+		default:
 			c.Refused = "needs servers that this lab does not start"
 		}
-		all = append(all, c)
-	}
-	return all
+		return c
+	})
 }
 
 // check returns an error that wraps errBad if a stack of this kind cannot run with the settings.
 func (s Settings) check(kind string) error {
-	c := catalog.First(strategies(kind), func(c Choice) bool { return c.Name == s.Strategy })
+	if err := among("strategy", s.Strategy, strategies(serversOf(kind), serversOf(stack.Local))); err != nil {
+		return err
+	}
+	strategy, _ := lock.Find(s.Strategy)
 	switch {
-	case c.Name == "":
-		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
-	case c.Refused != "":
-		return fmt.Errorf("%w: %s %s", errBad, c.Name, c.Refused)
 	case s.Guard != "" && !slices.Contains(order.Guards, s.Guard):
 		return fmt.Errorf("%w: there is no guard %.40q", errBad, s.Guard)
-	case s.Guard.NeedsFence() && !c.Fences:
-		return fmt.Errorf("%w: the guard %s needs fencing tokens, but %s has none: choose another guard", errBad, s.Guard, c.Name)
+	case s.Guard.NeedsFence() && !strategy.Fences:
+		return fmt.Errorf("%w: the guard %s needs fencing tokens, but %s has none: choose another guard", errBad, s.Guard, s.Strategy)
 	case !slices.Contains(Faults, s.Fault):
 		return fmt.Errorf("%w: the lab cannot inject the fault %.40q: choose another one, or use loadgen run", errBad, s.Fault)
 	case s.Rate < 1 || s.Rate > maxRate:
@@ -308,7 +300,6 @@ func (s Settings) check(kind string) error {
 	case s.Units < 0 || s.Units > maxUnits:
 		return fmt.Errorf("%w: an order has %d units: it must have 1 to %d", errBad, s.Units, maxUnits)
 	}
-	strategy, _ := lock.Find(s.Strategy)
 	if why := strategy.GuardedBy(s.Guard).RefusesUnits(s.units()); why != "" {
 		return fmt.Errorf("%w: %s", errBad, why)
 	}

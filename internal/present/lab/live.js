@@ -16,7 +16,7 @@ const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.ro
 export function live(choices, ask) {
   const form = $("controls");
   const problem = (text) => setText($("problem"), text || "");
-  form.strategy.append(...choices.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}. ${s.refused}` : s.title }, s.name === "none" ? "none (no lock)" : s.name)));
+  form.strategy.append(...choices.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.about}. ${s.refused}` : s.about }, s.name === "none" ? "none (no lock)" : s.name)));
   form.fault.append(...choices.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name === "none" ? "no fault" : f.name)));
   form.rate.max = choices.max_rate;
   form.units.max = choices.max_units;

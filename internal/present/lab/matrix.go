@@ -164,13 +164,11 @@ func (m *matrix) cell(r *http.Request) (any, error) {
 }
 
 // matrixChoices returns the strategies and faults that the user can select.
-func matrixChoices(cfg Config) (strategies, faults []choice) {
-	for _, s := range lock.Strategies {
-		c := choice{Name: s.Name, About: s.Title}
-		if cfg.Stack.Kind == stack.Embedded && s.Needs&^serversOf(cfg.Stack.Kind) != 0 {
-			c.Refused = "needs -stack local"
-		}
-		strategies = append(strategies, c)
+func matrixChoices(cfg Config) (rows, faults []choice) {
+	const everything = ^lock.Backend(0)
+	has := everything
+	if cfg.Stack.Kind == stack.Embedded {
+		has = serversOf(cfg.Stack.Kind)
 	}
 	for _, name := range catalog.RunFaults {
 		c := choiceOf(name)
@@ -179,12 +177,12 @@ func matrixChoices(cfg Config) (strategies, faults []choice) {
 		}
 		faults = append(faults, c)
 	}
-	return strategies, faults
+	return strategies(has, everything), faults
 }
 
 // checkTable returns an error that wraps errBad if the selection of tests is invalid.
 func checkTable(cfg Config, t Table) error {
-	strategies, faults := matrixChoices(cfg)
+	rows, faults := matrixChoices(cfg)
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
 		return fmt.Errorf("%w: choose at least one strategy and one fault (none, for no fault, counts too)", errBad)
 	}
@@ -192,7 +190,7 @@ func checkTable(cfg Config, t Table) error {
 		return fmt.Errorf("%w: %d cells are too many for this page, which runs at most %d: choose fewer, or use loadgen run", errBad, n, maxCells)
 	}
 	for _, name := range t.Strategies {
-		if err := among("strategy", name, strategies); err != nil {
+		if err := among("strategy", name, rows); err != nil {
 			return err
 		}
 	}

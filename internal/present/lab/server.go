@@ -20,6 +20,7 @@ import (
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/report"
 	"grablab/internal/present/whichlock"
+	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 )
 
@@ -41,7 +42,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 const tokenHeader = "X-Lab-Token"
 
 type choices struct {
-	Strategies []Choice             `json:"strategies"`
+	Strategies []choice             `json:"strategies"`
 	Guards     []order.Guard        `json:"guards"`
 	Faults     []choice             `json:"faults"`
 	Explored   []string             `json:"explored"`  // strategies that the explorer can search
@@ -56,10 +57,13 @@ type choices struct {
 	Words      map[string]string    `json:"words"` // explains the page's words
 }
 
+// choice is a strategy or a fault that the user can choose.
 type choice struct {
-	Name    string `json:"name"`
-	About   string `json:"about"`
-	Refused string `json:"refused,omitempty"` // why the user cannot choose the option
+	Name    string      `json:"name"`
+	About   string      `json:"about"`
+	Guard   order.Guard `json:"guard,omitempty"`   // the strategy's own guard
+	Fences  bool        `json:"fences,omitempty"`  // whether the strategy has fencing tokens
+	Refused string      `json:"refused,omitempty"` // why the user cannot choose the option
 }
 
 func choiceOf(f catalog.Fault) choice { return choice{Name: string(f), About: f.About()} }
@@ -189,19 +193,19 @@ func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerF
 }
 
 func (l *Lab) choices(*http.Request) (any, error) {
-	c := choices{Strategies: strategies(l.cfg.Stack.Kind), Guards: order.Guards, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind}
+	kind := l.cfg.Stack.Kind
+	c := choices{
+		Strategies: strategies(serversOf(kind), serversOf(stack.Local)), Guards: order.Guards, Faults: catalog.Map(Faults, choiceOf),
+		Explored: slices.Concat(l.cfg.Own, lock.Names()), Searched: catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf),
+		Questions: whichlock.Questions, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: kind, Words: catalog.Meanings(),
+	}
 	c.Table, c.Struck = matrixChoices(l.cfg)
-	c.Questions = whichlock.Questions
-	c.Words = catalog.Meanings()
 	for _, s := range lock.Strategies {
 		c.Words[s.Name] = s.Title
 	}
 	for _, f := range catalog.RunFaults {
 		c.Words[string(f)] = f.About()
 	}
-	c.Faults = catalog.Map(Faults, choiceOf)
-	c.Explored = slices.Concat(l.cfg.Own, lock.Names())
-	c.Searched = catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf)
 	return c, nil
 }
 
