@@ -2,7 +2,7 @@
 // version.
 
 import { picture } from "./diagram.js";
-import { names, onLanguage, say, spoken } from "./words.js";
+import { names, onLanguage, say, tell } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const common = { guard: "", rate: 100, units: 1, slow: false };
@@ -113,7 +113,7 @@ export function home(choices, ask) {
       for (const x of t.tiles) if (!seen.useless.has(x.id)) seen.tiles.set(x.id, x);
       if (t.status.fault) [seen.struck, seen.healed] = [t.status.watch, false];
       else if (seen.struck) seen.healed = true;
-      $("home-strike").textContent = (t.status.fault && t.status.fault[spoken()]) || "";
+      $("home-strike").textContent = tell(t.status.fault || "");
       const struck = seen.tiles.get(seen.struck);
       // On a slow machine, a lease may expire even without the pause. In that case, the order does
       // not show the effect of the pause.

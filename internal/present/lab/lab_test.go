@@ -535,7 +535,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 		return true;
 	})()`)
 	p.Click("#start")
-	p.Await("an order sold beyond its two units", `/✗ \d+ ([3-9])\/2/.test(document.querySelector("#tiles .double")?.textContent) && / rows and 2 units: drivers /.test(document.getElementById("live-answer").textContent)`)
+	p.Await("an order sold beyond its two units", `/✗ \d+ ([3-9])\/2/.test(document.querySelector("#tiles .double")?.textContent) && / rows and 2 units: driver /.test(document.getElementById("live-answer").textContent)`)
 	p.Await("how the run before ended", `/setnx.*pause.*Orders with more than one row/.test(document.querySelector("#earlier li")?.textContent)`)
 	p.Click("#stop")
 	p.Await("the end of that", `document.getElementById("start").textContent === "Start"`)

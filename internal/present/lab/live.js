@@ -1,7 +1,7 @@
 // The live view, which shows the running test.
 
 import { el, list, notes, picture, ms } from "./diagram.js";
-import { names, onLanguage, say, spoken, tell } from "./words.js";
+import { names, onLanguage, say, tell } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
@@ -92,7 +92,7 @@ export function live(choices, ask) {
   let opened = false, began = 0, ran = null, earlier = [], listed = ""; // ran is the last known status of the run
   // drawEarlier lists the results of earlier runs, so that users can compare them.
   function drawEarlier() {
-    const lines = earlier.map((s) => `${s.settings.strategy}, ${s.settings.guard || say("its own guard")}, ${s.settings.fault === "none" ? say("no fault") : s.settings.fault}, ${s.settings.rate}/s: ${(s.answers && s.answers[spoken()]) || s.answer}`);
+    const lines = earlier.map((s) => `${s.settings.strategy}, ${s.settings.guard || say("its own guard")}, ${s.settings.fault === "none" ? say("no fault") : s.settings.fault}, ${s.settings.rate}/s: ${tell(s.answer)}`);
     if (lines.join() === listed) return;
     listed = lines.join();
     $("earlier").replaceChildren(el("h2", {}, say("Earlier runs")), el("ul", { class: "notes" }, ...lines.map((l) => el("li", {}, l))));
@@ -111,10 +111,10 @@ export function live(choices, ask) {
     if (!opened || (t.began !== began && status.phase === "running")) set(status.settings);
     [opened, began] = [true, t.began];
     tiles = new Map(t.tiles.map((x) => [x.id, x]));
-    setText($("live-answer"), (status.answers && status.answers[spoken()]) || tell(status.answer));
+    setText($("live-answer"), tell(status.answer));
     $("live-answer").classList.toggle("alarm", status.alarm);
     if (status.error) problem(tell(status.error));
-    setText($("strike"), (status.fault && status.fault[spoken()]) || "");
+    setText($("strike"), tell(status.fault || ""));
     buttons();
     setText($("hand-order"), status.hand ? say("order {order}: driver A at instance {a}, driver B at instance {b}", { order: status.hand, a: status.instances[0], b: status.instances[1] }) : say("opens an order for the two drivers"));
     drawTiles();

@@ -117,7 +117,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	l.state.setStrike(strikeSentence(s.Fault, held[0].Driver, id, in.ID), id)
+	l.state.setStrike(fmt.Sprintf("%s strikes driver %d of order %d at instance %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
 	defer l.state.endStrike()
 	if do := prepared.Strikes[0].Do; do != nil {
 		heal, failed := do(ctx, lease)

@@ -43,8 +43,7 @@ func (s *state) tick() Tick {
 	t := Tick{Status: s.status, Keys: s.keys, Lost: s.lost, Outcomes: maps.Clone(s.outcomes), Began: s.began.UnixMilli()}
 	t.Tiles = catalog.Map(s.tiles, func(x *tile) Tile { return x.Tile })
 	if s.status.Phase != Starting {
-		t.Status.Answers, t.Status.Alarm = summary(s.status.Settings, t.Tiles, s.totals)
-		t.Status.Answer = t.Status.Answers["en"]
+		t.Status.Answer, t.Status.Alarm = summary(s.status.Settings, t.Tiles, s.totals)
 	}
 	return t
 }
@@ -119,7 +118,7 @@ func (s *state) showProgress(line string) { s.locked(func() { s.status.Doing = l
 // clear removes the previous run's orders.
 func (s *state) clear() {
 	defer s.lock()()
-	s.status.Watch, s.status.Hand, s.status.Fault, s.status.Drivers = 0, 0, nil, noAnswers()
+	s.status.Watch, s.status.Hand, s.status.Fault, s.status.Drivers = 0, 0, "", noAnswers()
 	s.tiles, s.totals = nil, totals{}
 	s.started, s.deaths = map[string]int{}, nil
 }
@@ -139,9 +138,9 @@ func (s *state) setInstances(f *fleet.Fleet) {
 }
 
 // setStrike shows the active fault and the order that it hits.
-func (s *state) setStrike(texts map[string]string, id int64) {
+func (s *state) setStrike(text string, id int64) {
 	defer s.lock()()
-	s.status.Fault = texts
+	s.status.Fault = text
 	if t := s.find(id); t != nil {
 		t.struck = true
 		s.status.Watch = id
@@ -149,7 +148,7 @@ func (s *state) setStrike(texts map[string]string, id int64) {
 }
 
 // endStrike removes the fault from the page.
-func (s *state) endStrike() { s.locked(func() { s.status.Fault = nil }) }
+func (s *state) endStrike() { s.locked(func() { s.status.Fault = "" }) }
 
 // openByHand shows a new order in the "By hand" part of the page. Its drivers send requests only
 // when the user tells them to.

@@ -25,12 +25,11 @@ type Tick struct {
 // Status describes what the page's server is doing.
 type Status struct {
 	Phase     Phase             `json:"phase"`
-	Answer    string            `json:"answer"`            // one sentence about the orders
-	Answers   map[string]string `json:"answers,omitempty"` // the sentence in Answer, by language
-	Alarm     bool              `json:"alarm"`             // whether an order was oversold
+	Answer    string            `json:"answer"` // one sentence about the orders
+	Alarm     bool              `json:"alarm"`  // whether an order was oversold
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
-	Fault     map[string]string `json:"fault,omitempty"` // tells in each language which driver the active fault hits
+	Fault     string            `json:"fault,omitempty"` // tells which driver the active fault hits
 	Instances []string          `json:"instances"`
 	Hand      int64             `json:"hand,omitempty"`  // the order for the drivers that the user controls
 	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the response

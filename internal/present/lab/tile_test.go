@@ -36,7 +36,7 @@ func TestTileState(t *testing.T) {
 		{"nobody came", 3, 0, nil, Open, "0 of the last 1 orders are sold out"},
 		{"some are left", 3, 2, []string{sale, sale, busy, ""}, Open, "0 of the last 1"},
 		{"sold out", 3, 3, []string{sale, sale, sale, refusal}, Won, "1 of the last 1 orders are sold out, none beyond"},
-		{"oversold", 3, 4, []string{sale, sale, sale, sale}, Double, "Order 7 has 4 rows and 3 units: drivers 1 (8004), 2 (8004), 3 (8004) and 4 (8004) won."},
+		{"oversold", 3, 4, []string{sale, sale, sale, sale}, Double, "Order 7 has 4 rows and 3 units: driver 1 (8004), driver 2 (8004), driver 3 (8004) and driver 4 (8004) won."},
 		{"one unit", 1, 1, []string{sale, refusal}, Won, "1 of the last 1 orders are won, each by one driver."},
 		{"one unit twice", 1, 2, []string{sale, sale}, Double, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8004) won."},
 		{"one unit and no row", 1, 0, []string{refusal}, Open, "0 of the last 1 orders are won"},

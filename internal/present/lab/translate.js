@@ -5,7 +5,7 @@ import texts from "./texts.js";
 
 const column = { zh: 1, ja: 2 };
 const marks = { ".": "。", ";": "；", ":": "：" };
-const number = "-?[\\d,.]+", name = "[^\\s()]+", time = "[\\d.,]+ ?(?:h|m|s|ms|µs)[\\dhmsµ.]*";
+const number = "-?[\\d,.]*\\d", name = "[^\\s()]+", time = "[\\d.,]+ ?(?:h|m|s|ms|µs)[\\dhmsµ.]*";
 const slots = { n: number, m: number, k: number, s: name, f: name, p: name, t: time, w: "driver \\d+(?: and driver \\d+)*" };
 const separator = /, (?![^(]*\))| and (?![^(]*\))/;
 const neutral = new RegExp(`^(?:${number}|${time}|[\\w./-]+)$`); // numbers, times and names are the same in all languages
