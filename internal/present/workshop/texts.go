@@ -90,12 +90,10 @@ func (f Facts) fill(text string) string {
 	})
 }
 
-var letters = regexp.MustCompile(`^[A-Za-z]*`)
-
 // FromLocale returns the workshop's language for a locale such as zh_CN.UTF-8. It falls back to the
 // default language.
 func FromLocale(locale string) string {
-	lang := letters.FindString(locale)
+	lang, _, _ := strings.Cut(strings.ReplaceAll(locale, ".", "_"), "_")
 	if slices.Contains(Languages, lang) {
 		return lang
 	}
@@ -126,7 +124,7 @@ func Wrap(text string, columns int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {
 		line := ""
-		for _, piece := range pieces(paragraph) {
+		for _, piece := range pieces.FindAllString(paragraph, -1) {
 			if line != "" && Width(line)+Width(strings.TrimRight(piece, " ")) > columns {
 				lines = append(lines, strings.TrimRight(line, " "))
 				line = ""
@@ -138,29 +136,13 @@ func Wrap(text string, columns int) []string {
 	return lines
 }
 
-// noStart lists characters that must not begin a line of text.
-const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
+// These constants group the characters for the pattern pieces.
+const (
+	noEnd   = "（「『【〈《“‘"                          // must not end a line
+	noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%" // must not begin a line
+	letters = `\p{Han}\p{Hiragana}\p{Katakana}`   // a line may end after each of them
+)
 
-// pieces splits text wherever a line may end.
-func pieces(text string) []string {
-	var all []string
-	var piece strings.Builder
-	end := func() {
-		if piece.Len() > 0 {
-			all = append(all, piece.String())
-			piece.Reset()
-		}
-	}
-	before := ' '
-	for _, r := range text {
-		wide := Width(string(r)) == 2
-		starts := before == ' ' && r != ' ' || (wide || Width(string(before)) == 2) && r != ' '
-		if starts && !strings.ContainsRune(noStart, r) && !strings.ContainsRune("（「『【〈《“‘", before) {
-			end()
-		}
-		piece.WriteRune(r)
-		before = r
-	}
-	end()
-	return all
-}
+// pieces matches the parts of a text after which a line may end: a wide letter or a word, with the
+// characters that must stay beside it.
+var pieces = regexp.MustCompile("[" + noEnd + "]*([" + letters + "]|[^ " + letters + noEnd + noStart + "]+)?[" + noStart + " ]*")
