@@ -107,19 +107,19 @@ func joinFaults(faults []catalog.Fault) string {
 
 // fill runs the tests for the table on the "Matrix" page. It passes each result to the page as soon
 // as the test has finished.
-func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
+func (s *labSettings) fill(ctx context.Context, t lab.Table, progress io.Writer, add func(folder string, run *experiment.Run)) (err error) {
 	run, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", joinFaults(t.Faults)})
 	if err != nil {
 		return err
 	}
-	run.Log = to.Progress
+	run.Log = progress
 	out, err := run.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.close()) }()
 	_, err = experiment.Execute(ctx, run.Config, func(result *experiment.Run) error {
-		to.Cell(relative(out.path), result)
+		add(relative(out.path), result)
 		return out.save(result)
 	})
 	return err

@@ -18,15 +18,10 @@ type chooseView struct {
 
 type optionView struct {
 	whichlock.Option
-	Unmet string     `json:"but,omitempty"` // the requirements that the lock does not meet
-	Named []modeName `json:"named"`         // failure modes that were seen with the lock
-	Again string     `json:"again"`
-	How   string     `json:"how"` // the lock's counterpart in the user's stack; may be empty
-}
-
-type modeName struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
+	Unmet string         `json:"but,omitempty"` // the requirements that the lock does not meet
+	Named []catalog.Mode `json:"named"`         // failure modes that were seen with the lock
+	Again string         `json:"again"`
+	How   string         `json:"how"` // the lock's counterpart in the user's stack; may be empty
 }
 
 // choose returns the locks that fit the user's needs. The request path contains the user's answers
@@ -55,10 +50,10 @@ func choose(r *http.Request) (any, error) {
 			v.Duties = o.Duties(answers)
 		}
 		view := optionView{Option: o, Unmet: o.Unmet(answers), How: whichlock.FindStack(answers.Stack).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
-		view.Named = catalog.Map(o.Modes, func(id string) modeName {
-			m, _ := catalog.FindMode(id)
-			return modeName{id, m.Name}
-		})
+		for _, id := range o.Modes {
+			mode, _ := catalog.FindMode(id)
+			view.Named = append(view.Named, mode)
+		}
 		v.Options = append(v.Options, view)
 	}
 	return v, nil

@@ -23,6 +23,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
@@ -42,9 +43,9 @@ type Config struct {
 	// Explore searches for schedules in which a strategy fails.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill tests strategies under faults and reports each result. It starts its own servers, and
-	// stops when ctx is done.
-	Fill func(context.Context, Table, Filling) error
+	// Fill tests strategies under faults. After each result, it calls add with the results so far and
+	// their folder. It starts its own servers, and stops when ctx is done.
+	Fill func(ctx context.Context, t Table, progress io.Writer, add func(folder string, run *experiment.Run)) error
 
 	// Workshop opens a workshop session in a language. The session writes its commands' progress to
 	// progress.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,12 +22,6 @@ import (
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
-}
-
-// Filling receives a table's test results while the tests run.
-type Filling struct {
-	Cell     func(folder string, run *experiment.Run) // called after each result, with the run so far and its folder
-	Progress io.Writer                                // receives progress lines
 }
 
 // maxCells is the largest number of tests that the page accepts for a table.
@@ -82,11 +75,8 @@ func (m *matrix) fill(_ *http.Request, t Table) (any, error) {
 	go func() {
 		defer m.ended.Done()
 		defer release()
-		err := m.cfg.Fill(ctx, t, Filling{
-			Cell: func(folder string, run *experiment.Run) {
-				m.change(func() { m.folder, m.heat.Run = folder, new(*run) }) // a copy, because run keeps changing
-			},
-			Progress: lines(m.state.showProgress),
+		err := m.cfg.Fill(ctx, t, lines(m.state.showProgress), func(folder string, run *experiment.Run) {
+			m.change(func() { m.folder, m.heat.Run = folder, new(*run) }) // a copy, because run keeps changing
 		})
 		stopped := ctx.Err() != nil
 		cancel()
@@ -134,14 +124,11 @@ func (m *matrix) view(*http.Request) (any, error) {
 		return v, nil
 	}
 	done, of := len(heat.Run.Cells), len(heat.Strategies)*len(heat.Faults)
-	const incomplete = " The run is not complete."
 	switch {
 	case running && done == 0:
 		v.Answer = fmt.Sprintf("%d cells will run, and the first takes longest.", of)
-	case running:
-		v.Answer = fmt.Sprintf("%d of %d cells. %s", done, of, strings.TrimSuffix(heat.Answer(), incomplete))
-	case !heat.Run.Complete:
-		v.Answer = fmt.Sprintf("Stopped after %d of %d cells. %s", done, of, strings.TrimSuffix(heat.Answer(), incomplete))
+	case running || !heat.Run.Complete:
+		v.Answer = fmt.Sprintf("%d of %d cells. %s", done, of, heat.Answer())
 	default:
 		v.Answer = heat.Answer()
 	}
