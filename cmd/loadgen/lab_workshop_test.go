@@ -310,13 +310,13 @@ func TestStep(t *testing.T) {
 		{"a file that is none", "explore -file none.go", "none.go"},
 		{"servers", "run -schedule none.txt -stack " + stack.Local, "none.txt"},
 	} {
-		if _, err := doInChild(t.Context(), strings.Fields(tt.args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := doInChild(t.Context(), strings.Fields(tt.args), io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want one that contains %s", tt.name, err, tt.want)
 		}
 	}
 	var printed strings.Builder
 	args := []string{"explore", "-strategies", "setnx-del", "-actors", "3", "-faults", "slow", "-property", "lease-exclusive", "-out", t.TempDir()}
-	o, err := doInChild(t.Context(), args, &printed, io.Discard)
+	o, err := doInChild(t.Context(), args, &printed)
 	if err != nil || len(o.Explored) != 1 || len(o.Explored[0].Failures) == 0 || len(o.Explored[0].Failures[0].Moments) == 0 || !strings.Contains(printed.String(), "setnx-del") {
 		t.Errorf("%+v, %v, %s", o, err, printed.String())
 	}

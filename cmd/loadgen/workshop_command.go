@@ -92,21 +92,19 @@ type stepResult struct {
 
 // workshopOf returns a function that opens a workshop session for the web page. The session runs
 // commands in child processes, so that a faulty lock cannot crash the lab.
-func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
+func (s *labSettings) workshopOf() func(lang string) (*workshop.Session, error) {
 	seed := newWorkshopSettings().seed // all sessions use the same seed until the progress is saved
-	return func(lang string, progress io.Writer) (*workshop.Session, error) {
+	return func(lang string) (*workshop.Session, error) {
 		w := newWorkshopSettings()
 		w.lang, w.seed = lang, seed
 		if s.kind == stack.Local {
 			w.kind = stack.Local
 		}
-		session, err := w.session(io.Discard, progress)
+		session, err := w.session(io.Discard, io.Discard)
 		if err != nil {
 			return nil, err
 		}
-		session.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
-			return doInChild(ctx, args, out, progress)
-		}
+		session.Do = doInChild
 		return session, nil
 	}
 }
@@ -116,7 +114,7 @@ const cleanUpTime = 30 * time.Second
 
 // doInChild runs a command of this program in a child process. The child stops when its standard
 // input closes, which happens when ctx ends or this process dies.
-func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
+func doInChild(ctx context.Context, args []string, stdout io.Writer) (o workshop.Outcome, err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return o, err
@@ -128,7 +126,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	defer os.Remove(file.Name())
 	defer file.Close()
 	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file.Name()}, args...)...)
-	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Stdout = stdout
 	proc.NewProcessGroup(cmd) // Ctrl-C must reach only the lab, which then stops the child itself
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

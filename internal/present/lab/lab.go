@@ -47,9 +47,8 @@ type Config struct {
 	// their folder. It starts its own servers, and stops when ctx is done.
 	Fill func(ctx context.Context, t Table, progress io.Writer, add func(folder string, run *experiment.Run)) error
 
-	// Workshop opens a workshop session in a language. The session writes its commands' progress to
-	// progress.
-	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
+	// Workshop opens a workshop session in a language.
+	Workshop func(lang string) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // shows a message to the user

@@ -26,7 +26,7 @@ import (
 type lessons struct {
 	ctx   context.Context // done when the lab ends
 	state *state
-	open  func(lang string, progress io.Writer) (*workshop.Session, error)
+	open  func(lang string) (*workshop.Session, error)
 
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
@@ -41,7 +41,6 @@ type Job struct {
 	Seconds  float64            `json:"seconds"`
 	Step     int                `json:"step"` // the current command's number
 	Of       int                `json:"of"`   // number of commands; 0 if unknown
-	Progress string             `json:"progress"`
 	Printed  string             `json:"printed"`
 	Stopped  bool               `json:"stopped"`
 	Problem  string             `json:"problem"`
@@ -77,12 +76,9 @@ func (j *job) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// showProgress replaces the running command's progress line on the page.
-func (j *job) showProgress(line string) { j.locked(func() { j.seen.Progress = line }) }
-
 // session opens a workshop session with the saved progress. If the exercise or language does not
 // exist, the error wraps errBad.
-func (l *lessons) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
+func (l *lessons) session(lang, number string) (s *workshop.Session, e workshop.Exercise, err error) {
 	if !slices.Contains(workshop.Languages, lang) {
 		return nil, e, fmt.Errorf("%w: the language %.20q is not supported: use one of %s", errBad, lang, strings.Join(workshop.Languages, ", "))
 	}
@@ -94,7 +90,7 @@ func (l *lessons) session(lang, number string, progress io.Writer) (s *workshop.
 		}
 		e = found
 	}
-	s, err = l.open(lang, progress)
+	s, err = l.open(lang)
 	return s, e, err
 }
 
@@ -108,7 +104,7 @@ type classroom struct {
 
 func (l *lessons) overview(r *http.Request) (any, error) {
 	j := l.lastJob() // read the job before the progress, so that the progress includes a finished job's points
-	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
+	s, _, err := l.session(r.FormValue("lang"), "")
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +123,7 @@ type drawing struct {
 }
 
 func (l *lessons) lesson(r *http.Request) (any, error) {
-	s, e, err := l.session(r.FormValue("lang"), r.PathValue("n"), io.Discard)
+	s, e, err := l.session(r.FormValue("lang"), r.PathValue("n"))
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +191,7 @@ func (l *lessons) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, 
 	if j := l.job; j != nil && j.look().Running {
 		return nil, fmt.Errorf("%w: exercise %d is running: stop it, or wait until it ends", errBusy, j.look().Number)
 	}
-	s, e, err := l.session(in.Lang, r.PathValue("n"), io.Discard)
+	s, e, err := l.session(in.Lang, r.PathValue("n"))
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +224,7 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 		return nil, fmt.Errorf("%w: the servers of the lab are still starting: try again in a few seconds", errBusy)
 	}
 	j := &job{began: time.Now(), seen: as}
-	s, e, err := l.session(in.Lang, r.PathValue("n"), lines(j.showProgress))
+	s, e, err := l.session(in.Lang, r.PathValue("n"))
 	if err == nil {
 		err = asPageError(may(s, e))
 	}
@@ -261,10 +257,10 @@ func (j *job) begin(s *workshop.Session, e workshop.Exercise) {
 		j.seen.Of = len(e.Show)
 	}
 	draws := !j.seen.Checks || e.TakesFile() // the diagrams of the user's file do not reveal the solution
-	s.Out, s.Told, s.Loud = j, io.Discard, true
+	s.Out, s.Told = j, io.Discard
 	command := s.Do
 	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
-		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
+		j.locked(func() { j.seen.Step++ })
 		o, err := command(ctx, args, out)
 		if err == nil && draws {
 			drawn := report.Drawings(o.Run, o.Explored)
@@ -297,7 +293,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 // ended records how the commands ended, so that the page can show it.
 func (j *job) ended(ctx context.Context, err error) {
 	defer j.lock()()
-	j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
+	j.seen.Running, j.seen.Seconds = false, time.Since(j.began).Seconds()
 	switch {
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
 		j.seen.Stopped = true

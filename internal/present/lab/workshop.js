@@ -222,7 +222,7 @@ export function workshop(choices, ask) {
       const [what, howLong] = line.children;
       const says = mine || (goes && !here && !checks) ? text : "";
       if (what.textContent !== says) what.textContent = says;
-      howLong.textContent = mine && goes ? `${Math.floor(job.seconds)} s  ${job.progress}` : "";
+      howLong.textContent = mine && goes ? `${Math.floor(job.seconds)} s` : "";
       line.classList.toggle("problem", own && !goes && Boolean(job.problem));
       const refused = checks && !goes && view.questions.some((q) => q.refused); // the editor shows these errors next to their lines
       const fresh = own && job.printed && !refused && (checks || goes || job.problem || job.stopped);

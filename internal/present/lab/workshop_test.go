@@ -22,9 +22,9 @@ import (
 )
 
 // class returns a function that opens a workshop session in which do replaces the commands.
-func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Writer) (*workshop.Session, error)) {
+func class(t *testing.T, do workshop.Do) (open func(lang string) (*workshop.Session, error)) {
 	dir := t.TempDir()
-	return func(lang string, _ io.Writer) (*workshop.Session, error) {
+	return func(lang string) (*workshop.Session, error) {
 		texts, err := workshop.Load(lang)
 		if err != nil {
 			return nil, err

@@ -16,10 +16,9 @@ type runner struct {
 	session *Session  // says how to run commands
 	facts   Facts     // values for the commands; receives the measured values
 	out     io.Writer // receives the commands and their output
-	quiet   bool      // whether the commands show no progress
 }
 
-func (s *Session) runner(f Facts, out io.Writer) runner { return runner{s, f, out, true} }
+func (s *Session) runner(f Facts, out io.Writer) runner { return runner{s, f, out} }
 
 // lacks reports whether the step's servers are missing, so that the steps in Instead must run.
 func (r runner) lacks(step Step) bool { return step.Servers && r.session.Servers != nil }
@@ -53,7 +52,7 @@ func (r runner) explainInstead(step Step) {
 
 func (r runner) runStep(ctx context.Context, step Step) error {
 	args := r.arguments(step)
-	if r.quiet && args[0] != "run" {
+	if args[0] != "run" {
 		args = append(args, "-quiet")
 	}
 	fmt.Fprintf(r.out, "%s%s %s\n\n", Prompt, r.session.Program, strings.Join(args, " "))

@@ -31,7 +31,6 @@ type Session struct {
 	Out      io.Writer // receives the commands' output
 	Told     io.Writer // receives the sentences for the user; if nil, Out receives them
 	Progress *Progress
-	Loud     bool // whether Run's commands show their progress
 }
 
 const columns = 90
@@ -265,9 +264,7 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	defer func() { err = errors.Join(err, printed.Close()) }()
-	r := s.runner(f, io.MultiWriter(s.Out, printed))
-	r.quiet = !s.Loud
-	return r.run(ctx, e.Show)
+	return s.runner(f, io.MultiWriter(s.Out, printed)).run(ctx, e.Show)
 }
 
 const printedFile = "printed.txt"
