@@ -7,11 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -25,13 +26,14 @@ import (
 )
 
 var (
-	//go:embed index.html *.css *.js
+	//go:embed *.css *.js
 	files embed.FS
 
-	//go:embed texts.json
-	texts []byte // the page's texts in other languages
+	//go:embed index.html
+	index string
 
-	index = template.Must(template.ParseFS(files, "index.html"))
+	//go:embed texts.json
+	texts string // the page's texts in other languages
 )
 
 // policy is the page's Content-Security-Policy. It allows only files from this server.
@@ -52,7 +54,6 @@ type choices struct {
 	Questions  []whichlock.Question `json:"questions"` // questions whose answers lead to a lock
 	MaxRate    int                  `json:"max_rate"`
 	MaxUnits   int                  `json:"max_units"` // the maximum number of units per order
-	Drivers    int                  `json:"drivers"`
 	Stack      string               `json:"stack"`
 	Words      map[string]string    `json:"words"` // explains the page's words
 }
@@ -72,13 +73,13 @@ func choiceOf(f catalog.Fault) choice { return choice{Name: string(f), About: f.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	m := &matrix{ctx: l.ctx, cfg: l.cfg, state: l.state}
-	mux.HandleFunc("GET /{$}", l.page)
+	mux.HandleFunc("GET /{$}", asset("text/html", strings.ReplaceAll(index, "{{.Token}}", l.token)))
 	mux.Handle("GET /{file}", http.FileServerFS(files)) // scripts and style sheets
-	mux.HandleFunc("GET /texts.js", asset("text/javascript", append([]byte("export default "), texts...)))
-	mux.HandleFunc("GET /diagram.js", asset("text/javascript", []byte(diagram.Script)))
-	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
-	mux.HandleFunc("GET /cells.js", asset("text/javascript", []byte(report.CellsScript)))
-	mux.HandleFunc("GET /cells.css", asset("text/css", []byte(report.CellsStyle)))
+	mux.HandleFunc("GET /texts.js", asset("text/javascript", "export default "+texts))
+	mux.HandleFunc("GET /diagram.js", asset("text/javascript", diagram.Script))
+	mux.HandleFunc("GET /diagram.css", asset("text/css", diagram.Style))
+	mux.HandleFunc("GET /cells.js", asset("text/javascript", report.CellsScript))
+	mux.HandleFunc("GET /cells.css", asset("text/css", report.CellsStyle))
 	mux.HandleFunc("GET /api/choices", readHandler(l.choices))
 	mux.HandleFunc("GET /api/events", l.events)
 	mux.HandleFunc("GET /api/orders/{id}", readHandler(l.drawing))
@@ -124,20 +125,12 @@ func (l *Lab) guarded(next http.Handler) http.Handler {
 	})
 }
 
-func asset(kind string, text []byte) http.HandlerFunc {
+// asset returns a handler that serves a text.
+func asset(kind, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind+"; charset=utf-8")
-		_, _ = w.Write(text) // the client may have disconnected
+		_, _ = io.WriteString(w, text) // the client may have disconnected
 	}
-}
-
-func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
-	var b bytes.Buffer
-	if err := index.Execute(&b, map[string]string{"Token": l.token}); err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
-		return
-	}
-	asset("text/html", b.Bytes())(w, nil)
 }
 
 func refuse(w http.ResponseWriter, status int, why string) {
@@ -197,7 +190,7 @@ func (l *Lab) choices(*http.Request) (any, error) {
 	c := choices{
 		Strategies: strategies(serversOf(kind), serversOf(stack.Local)), Guards: order.Guards, Faults: catalog.Map(Faults, choiceOf),
 		Explored: slices.Concat(l.cfg.Own, lock.Names()), Searched: catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf),
-		Questions: whichlock.Questions, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: kind, Words: catalog.Meanings(),
+		Questions: whichlock.Questions, MaxRate: maxRate, MaxUnits: maxUnits, Stack: kind, Words: catalog.Meanings(),
 	}
 	c.Table, c.Struck = matrixChoices(l.cfg)
 	for _, s := range lock.Strategies {
