@@ -29,17 +29,14 @@ func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 		return forceSchedule(ctx, args[1:], stdout, stderr)
 	}
 	// Without the name of a command, the arguments are flags of run.
-	switch err := subcommand(parseRun, runHelp, (*settings).execute)(ctx, args, stdout, stderr); {
+	err = subcommand(parseRun, runHelp, (*settings).execute)(ctx, args, stdout, stderr)
+	switch {
 	case errors.Is(err, exitInterrupted):
 		return o, context.Canceled
 	case err != nil:
 		return o, err
 	}
-	out := slices.Index(args, "-out")
-	if out < 0 {
-		return o, fmt.Errorf("workshop: %q has no -out", args)
-	}
-	o.Run, err = report.Load(args[out+1])
+	o.Run, err = report.Load(args[slices.Index(args, "-out")+1])
 	return o, err
 }
 
@@ -50,11 +47,11 @@ func forceSchedule(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return o, err
 	}
 	cfg, forced, err := s.force(ctx, stdout, stderr)
-	if err == nil {
-		o.Forced = &forced
-		concludeSchedule(stdout, cfg, forced)
+	if err != nil {
+		return o, err
 	}
-	return o, err
+	concludeSchedule(stdout, cfg, forced)
+	return workshop.Outcome{Forced: &forced}, nil
 }
 
 func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {

@@ -298,7 +298,7 @@ func (j *job) ended(ctx context.Context, err error) {
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
 		j.seen.Stopped = true
 	case err != nil:
-		j.seen.Problem = strings.TrimPrefix(asPageError(err).Error(), errBad.Error()+": ")
+		j.seen.Problem = strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": ")
 		j.seen.Problems = append(j.seen.Problems, workshop.Located(j.seen.Problem)...)
 	}
 }
