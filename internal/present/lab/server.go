@@ -92,7 +92,7 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("POST /api/matrix/stop", startHandler(m.stop))
 	mux.HandleFunc(choosePath, readHandler(choose))
 	mux.HandleFunc("POST /api/explore", startHandler(l.explore))
-	(&lessons{ctx: l.ctx, open: l.cfg.Workshop, state: l.state}).handle(mux)
+	(&lessons{ctx: l.ctx, open: l.cfg.Workshop, state: l.state, drawings: map[source][]diagram.Diagram{}}).handle(mux)
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 

@@ -2,14 +2,10 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +15,6 @@ import (
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
-	"grablab/internal/testbed/infile"
 )
 
 // lessons serves the workshop. It runs the commands of one exercise at a time.
@@ -28,9 +23,17 @@ type lessons struct {
 	state *state
 	open  func(lang string) (*workshop.Session, error)
 
-	mu     sync.Mutex
-	job    *job // the current or last job; nil if there was none
-	ending sync.WaitGroup
+	mu       sync.Mutex
+	job      *job // the current or last job; nil if there was none
+	drawings map[source][]diagram.Diagram
+	ending   sync.WaitGroup
+}
+
+// source is where diagrams come from: the commands of an exercise, or the file that the user
+// submitted.
+type source struct {
+	number int
+	handed bool
 }
 
 // Job tells the page how an exercise's commands progress.
@@ -48,12 +51,12 @@ type Job struct {
 }
 
 type job struct {
-	began time.Time
-	end   context.CancelFunc
+	began    time.Time
+	end      context.CancelFunc
+	drawings []diagram.Diagram // only the commands use it
 
 	mutex
-	seen     Job
-	drawings []diagram.Diagram
+	seen Job
 }
 
 // maxOutput limits how many bytes of a job's output the page shows.
@@ -131,29 +134,15 @@ func (l *lessons) lesson(r *http.Request) (any, error) {
 	if err != nil || !v.Ran {
 		return lesson{v, []drawing{}}, err
 	}
-	drawn, err := drawingsOf(s, e)
-	return lesson{v, drawn}, err
-}
-
-const drawingsFile = "drawings.json"
-
-// drawingsOf returns an exercise's diagrams, beginning with those for the user's own file.
-func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	all := []drawing{}
-	for _, folder := range []string{workshop.Checked, workshop.Shown} {
-		var some []diagram.Diagram
-		b, err := infile.Read(s.Path(e, folder, drawingsFile), infile.Small)
-		if err == nil {
-			err = json.Unmarshal(b, &some)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return all, fmt.Errorf("the saved drawings cannot be read: run the exercise again: %w", err)
-		}
-		for _, d := range some {
-			all = append(all, drawing{d, folder == workshop.Checked})
+	for _, handed := range []bool{true, false} {
+		for _, d := range l.drawings[source{e.Number, handed}] {
+			all = append(all, drawing{d, handed})
 		}
 	}
-	return all, nil
+	return lesson{v, all}, nil
 }
 
 func (l *lessons) lastJob() *Job {
@@ -238,13 +227,15 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 	j.begin(s, e)
 	ctx, end := context.WithCancel(l.ctx)
 	j.end, l.job = end, j
+	from := source{e.Number, as.Checks}
+	delete(l.drawings, from)
 	l.ending.Go(func() {
 		defer end()
 		defer release()
 		err := do(ctx, s, e)
-		if err == nil {
-			err = j.keep(s, e)
-		}
+		l.mu.Lock()
+		l.drawings[from] = j.drawings
+		l.mu.Unlock()
 		j.ended(ctx, err)
 	})
 	return nil, nil
@@ -263,31 +254,10 @@ func (j *job) begin(s *workshop.Session, e workshop.Exercise) {
 		j.locked(func() { j.seen.Step++ })
 		o, err := command(ctx, args, out)
 		if err == nil && draws {
-			drawn := report.Drawings(o.Run, o.Explored)
-			j.locked(func() { j.drawings = append(j.drawings, drawn...) })
+			j.drawings = append(j.drawings, report.Drawings(o.Run, o.Explored)...)
 		}
 		return o, err
 	}
-}
-
-// keep saves the diagrams and the commands' output, so that the page can show them later.
-func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
-	var b []byte
-	var err error
-	folder := workshop.Shown
-	j.locked(func() {
-		if j.seen.Checks {
-			folder = workshop.Checked
-		}
-		if len(j.drawings) > 0 {
-			b, err = json.Marshal(j.drawings)
-		}
-	})
-	if b == nil || err != nil {
-		return err
-	}
-	path := s.Path(e, folder, drawingsFile)
-	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
 // ended records how the commands ended, so that the page can show it.

@@ -197,8 +197,8 @@ func (s *Session) Path(e Exercise, names ...string) string {
 }
 
 const (
-	Shown   = "show"  // results from the commands that the exercise shows
-	Checked = "check" // results from the commands that check an answer
+	showDir  = "show"  // results from the commands that the exercise shows
+	checkDir = "check" // results from the commands that check an answer
 )
 
 // empty deletes an exercise's result folder, and stores the folder's path in f as "dir".
@@ -217,7 +217,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	if err := s.MayRun(e); err != nil {
 		return err
 	}
-	if err := s.empty(e, Shown, state.Facts); err != nil {
+	if err := s.empty(e, showDir, state.Facts); err != nil {
 		return err
 	}
 	if err := s.show(ctx, e, state.Facts); err != nil {
@@ -275,7 +275,7 @@ func (s *Session) Recall(e Exercise) {
 	s.paragraph(sign(state.Predicted == e.Right), s.text(e, "why."+state.Predicted))
 	s.labelled("ui.look", s.text(e, "look"))
 	if len(e.Show) > 0 {
-		s.paragraph("", s.Texts.Say("ui.printed", Facts{"printed": s.Path(e, Shown, printedFile)}))
+		s.paragraph("", s.Texts.Say("ui.printed", Facts{"printed": s.Path(e, showDir, printedFile)}))
 	}
 }
 
@@ -363,7 +363,7 @@ func left(words []string) bool { return len(words) == 1 && (words[0] == Leave ||
 // to shown. For a file, it prints the output immediately.
 func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers [][]string, shown io.Writer) error {
 	f := s.Progress.stateOf(e).Facts
-	if err := s.empty(e, Checked, f); err != nil {
+	if err := s.empty(e, checkDir, f); err != nil {
 		return err
 	}
 	// Validate all answers first. Otherwise, the commands might run for nothing.

@@ -96,7 +96,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	}
 	v.Right, v.Why, v.Differs, v.Look = state.Predicted == e.Right, s.text(e, "why."+state.Predicted), s.differs(e), s.text(e, "look")
 	if len(e.Show) > 0 {
-		printed, err := readIfThere(s.Path(e, Shown, printedFile))
+		printed, err := readIfThere(s.Path(e, showDir, printedFile))
 		if err != nil {
 			return v, err
 		}
