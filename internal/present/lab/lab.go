@@ -116,14 +116,13 @@ type Lab struct {
 	closers []func() error
 	redis   []server
 
-	op      sync.Mutex   // held while the lab starts or stops something; guards the fields below
-	look    sync.Mutex   // also held while fleet is replaced or its events are read
-	fleet   *fleet.Fleet // nil until open starts the instances
-	guard   order.Guard  // the instances' guard, which the database checks
-	stop    func()       // ends the run; nil if there is none
-	running sync.WaitGroup
-	hand    int64 // the order for the drivers that the user controls; 0 if there is none
-	inHand  sync.WaitGroup
+	op     sync.Mutex   // held while the lab starts or stops something; guards the fields below
+	look   sync.Mutex   // also held while fleet is replaced or its events are read
+	fleet  *fleet.Fleet // nil until open starts the instances
+	guard  order.Guard  // the instances' guard, which the database checks
+	stop   func()       // ends the run; nil if there is none
+	hand   int64        // the order for the drivers that the user controls; 0 if there is none
+	inHand sync.WaitGroup
 }
 
 type server struct {
@@ -331,9 +330,8 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 		return err
 	}
 	l.state.begin(s)
-	l.run(s)
-	stop := l.stop
-	l.stop = func() { stop(); l.running.Wait(); release() }
+	stop := l.run(s)
+	l.stop = func() { stop(); release() }
 	return nil
 }
 

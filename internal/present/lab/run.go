@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"grablab/internal/catalog"
@@ -26,20 +27,17 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// run sends requests for new orders until the user stops it. In each round, it injects the selected
-// fault into an instance while a driver holds the lock.
-func (l *Lab) run(s Settings) {
+// run sends requests for new orders until the user calls stop, which waits for requests in flight.
+// In each round, it injects the selected fault into an instance while a driver holds the lock.
+func (l *Lab) run(s Settings) (stop func()) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	sending, endSending := context.WithCancel(ctx)
-	l.stop = func() { // cancel ctx later, so that grabs in flight have time to end
-		endSending()
-		time.AfterFunc(2*(setupOf(s).Wait+setupOf(s).TTL), cancel)
-	}
 	rate := s.Rate
 	if s.Slow {
 		rate /= slowFactor
 	}
-	l.running.Go(func() {
+	var running sync.WaitGroup
+	running.Go(func() {
 		defer cancel()
 		for seed := uint64(1); sending.Err() == nil; seed++ {
 			id, err := l.fleet.Create(ctx, ordersAtOnce, s.units())
@@ -53,19 +51,19 @@ func (l *Lab) run(s Settings) {
 			l.state.open(id, ordersAtOnce)
 			plan := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
 			forget := context.AfterFunc(sending, plan.End)
-			sent, struck := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(struck)
+			sent := make(chan struct{})
+			var striking sync.WaitGroup
+			striking.Go(func() {
 				if err := l.strike(ctx, s, plan.Order(2*int(seed%3)), sent); err != nil {
 					l.state.fail(ctx, fmt.Sprintf("the fault %s could not be injected: %v", s.Fault, err))
 				}
-			}()
+			})
 			err = load.Attack(ctx, plan, load.Config{
 				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
 			}, l.state.recordAnswer)
 			forget()
 			close(sent)
-			<-struck
+			striking.Wait()
 			if err != nil {
 				l.state.fail(ctx, err.Error())
 				continue
@@ -73,6 +71,11 @@ func (l *Lab) run(s Settings) {
 			l.lookAtLedger(ctx)
 		}
 	})
+	return func() {
+		endSending()
+		time.AfterFunc(2*(setupOf(s).Wait+setupOf(s).TTL), cancel) // until then, grabs in flight have time to end
+		running.Wait()
+	}
 }
 
 // beforeClaim is the point just before a driver writes to the database.
