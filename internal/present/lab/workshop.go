@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,9 +81,6 @@ func (j *job) Write(text []byte) (int, error) {
 // session opens a workshop session with the saved progress. If the exercise or language does not
 // exist, the error wraps errBad.
 func (l *lessons) session(lang, number string) (s *workshop.Session, e workshop.Exercise, err error) {
-	if !slices.Contains(workshop.Languages, lang) {
-		return nil, e, fmt.Errorf("%w: the language %.20q is not supported: use one of %s", errBad, lang, strings.Join(workshop.Languages, ", "))
-	}
 	if number != "" {
 		n, err := strconv.Atoi(number)
 		found, ok := workshop.Find(n)
@@ -94,7 +90,7 @@ func (l *lessons) session(lang, number string) (s *workshop.Session, e workshop.
 		e = found
 	}
 	s, err = l.open(lang)
-	return s, e, err
+	return s, e, asPageError(err)
 }
 
 // classroom holds the data above the exercises on the page, such as the score and the last job.

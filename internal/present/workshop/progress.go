@@ -73,21 +73,17 @@ func ReadProgress(path string, seed uint64) (*Progress, error) {
 func (p *Progress) Save() error {
 	b, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
-		return fmt.Errorf("workshop: %w", err)
+		return err
 	}
 	return save(p.path, append(b, '\n'))
 }
 
 // save writes a file atomically, and creates its folder if necessary.
 func save(path string, data []byte) error {
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = renameio.WriteFile(path, data, 0o644)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("workshop: %w", err)
-	}
-	return nil
+	return renameio.WriteFile(path, data, 0o644)
 }
 
 // stateOf returns the user's progress in an exercise. Before the first attempt, that contains only

@@ -204,10 +204,7 @@ const (
 // empty deletes an exercise's result folder, and stores the folder's path in f as "dir".
 func (s *Session) empty(e Exercise, folder string, f Facts) error {
 	f["dir"] = s.Path(e, folder)
-	if err := os.RemoveAll(f["dir"]); err != nil {
-		return fmt.Errorf("workshop: %w", err)
-	}
-	return nil
+	return os.RemoveAll(f["dir"])
 }
 
 // Run runs an exercise's commands and prints whether the prediction was correct. If there is no
@@ -256,12 +253,12 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
 	}
-	var printed *os.File
-	if err = os.MkdirAll(f["dir"], 0o755); err == nil {
-		printed, err = os.Create(filepath.Join(f["dir"], printedFile))
+	if err := os.MkdirAll(f["dir"], 0o755); err != nil {
+		return err
 	}
+	printed, err := os.Create(filepath.Join(f["dir"], printedFile))
 	if err != nil {
-		return fmt.Errorf("workshop: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, printed.Close()) }()
 	return s.runner(f, io.MultiWriter(s.Out, printed)).run(ctx, e.Show)
@@ -366,27 +363,25 @@ func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers []
 	if err := s.empty(e, checkDir, f); err != nil {
 		return err
 	}
-	// Validate all answers first. Otherwise, the commands might run for nothing.
+	file := -1 // the question whose answer is a file
 	for _, i := range asked {
-		q := e.Questions[i]
-		if q.File || q.Aim != nil {
-			continue
+		var err error
+		switch q := e.Questions[i]; {
+		case q.File:
+			file = i
+		case q.Aim != nil:
+			err = q.Aim(answers[i], f)
+		default:
+			_, err = q.Judge(answers[i], f)
 		}
-		if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
+		if errors.Is(err, ErrAnswer) { // otherwise, the commands might run for nothing
 			return err
 		}
 	}
-	for _, i := range asked {
-		switch q := e.Questions[i]; {
-		case q.File:
-			return s.handedIn(ctx, e, q, answers[i][0], f)
-		case q.Aim != nil:
-			if err := q.Aim(answers[i], f); err != nil {
-				return err
-			}
-		}
-	}
-	if len(asked) == 0 || e.TakesFile() {
+	switch {
+	case file >= 0:
+		return s.handedIn(ctx, e, e.Questions[file], answers[file][0], f)
+	case len(asked) == 0 || e.TakesFile():
 		return nil
 	}
 	return s.runner(f, shown).run(ctx, e.Check)

@@ -26,11 +26,11 @@ type Texts struct {
 
 var slots = regexp.MustCompile(`\{[a-z][\w.-]*\}`)
 
-// Load reads a language's texts.
+// Load reads a language's texts. If there are none, the error wraps ErrAnswer.
 func Load(lang string) (*Texts, error) {
 	b, err := files.ReadFile("text/" + lang + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("workshop: the language %q is not supported: use one of %s", lang, strings.Join(Languages, ", "))
+		return nil, fmt.Errorf("%w: the language %.20q is not supported: use one of %s", ErrAnswer, lang, strings.Join(Languages, ", "))
 	}
 	var tree map[string]any
 	if err := yaml.Unmarshal(b, &tree); err != nil {

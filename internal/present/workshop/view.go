@@ -3,7 +3,6 @@ package workshop
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"regexp"
 	"strconv"
@@ -144,10 +143,10 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 // readIfThere returns a file's content, or nil if there is no such file.
 func readIfThere(path string) ([]byte, error) {
 	text, err := infile.Read(path, infile.Small)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("workshop: %w", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return text, nil
+	return text, err
 }
 
 // Keep saves the user's file and returns its path.
