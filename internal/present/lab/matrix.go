@@ -34,7 +34,7 @@ type matrix struct {
 	state *state
 	ended sync.WaitGroup
 
-	mu      sync.Mutex
+	// The mutex of state protects these fields.
 	cancel  context.CancelFunc // stops the tests; nil if none is running
 	heat    report.Heat
 	folder  string
@@ -49,7 +49,6 @@ type MatrixStatus struct {
 
 // matrixView is the table of verdicts as the page receives it.
 type matrixView struct {
-	Table
 	Answer  string `json:"answer"` // empty before the first table
 	Problem string `json:"problem,omitempty"`
 	Folder  string `json:"folder,omitempty"`
@@ -92,9 +91,8 @@ func (m *matrix) fill(_ *http.Request, t Table) (any, error) {
 
 // stop stops the tests and waits until they have ended. The table keeps the results so far.
 func (m *matrix) stop(*http.Request, struct{}) (any, error) {
-	m.mu.Lock()
-	cancel := m.cancel
-	m.mu.Unlock()
+	var cancel context.CancelFunc
+	m.state.locked(func() { cancel = m.cancel })
 	if cancel != nil {
 		cancel()
 		m.state.showProgress("stopping: waiting for the running cells to end")
@@ -103,23 +101,22 @@ func (m *matrix) stop(*http.Request, struct{}) (any, error) {
 	return nil, nil
 }
 
-// change calls set while holding the mutex, and then tells the pages to reload the table.
+// change calls set while holding the mutex, and tells the pages to reload the table.
 func (m *matrix) change(set func()) {
-	m.mu.Lock()
-	set()
-	running := m.cancel != nil
-	m.mu.Unlock()
 	m.state.locked(func() {
+		set()
 		m.state.status.Matrix.N++
-		m.state.status.Matrix.Running = running
+		m.state.status.Matrix.Running = m.cancel != nil
 	})
 }
 
 func (m *matrix) view(*http.Request) (any, error) {
-	m.mu.Lock()
-	heat, running := m.heat, m.cancel != nil
-	v := matrixView{Table: Table{heat.Strategies, heat.Faults}, Problem: m.problem, Folder: m.folder}
-	m.mu.Unlock()
+	var v matrixView
+	var heat report.Heat
+	var running bool
+	m.state.locked(func() {
+		v, heat, running = matrixView{Problem: m.problem, Folder: m.folder}, m.heat, m.cancel != nil
+	})
 	if heat.Run == nil {
 		return v, nil
 	}
@@ -141,9 +138,8 @@ func (m *matrix) view(*http.Request) (any, error) {
 // cell returns the test result for the strategy and fault in the request path.
 func (m *matrix) cell(r *http.Request) (any, error) {
 	name := experiment.CellName{Strategy: r.PathValue("strategy"), Fault: catalog.Fault(r.PathValue("fault"))}
-	m.mu.Lock()
-	heat := m.heat
-	m.mu.Unlock()
+	var heat report.Heat
+	m.state.locked(func() { heat = m.heat })
 	if cell, ok := heat.Cell(name); ok {
 		return cell, nil
 	}
