@@ -16,55 +16,53 @@ import (
 
 // approach brings the affected drivers to the steps at which the fault is injected. At some steps, a
 // second driver must first get the lock or wait for it.
-type approach struct {
-	holds     breakpoints
-	bursts    *load.Bursts
-	responses *responses
-	queued    int               // as in trail
-	sent      map[*contest]bool // orders whose second request was sent
-}
-
-// run sends the requests that the fault will hit. If another driver must get the lock first, it
-// sends that driver's request first. It returns when each request has reached the chosen step or has
-// ended, or when time runs out. Then it records which requests have reached the step.
-func (a approach) run(ctx context.Context, contests []*contest, within time.Duration) error {
-	for _, c := range contests {
-		a.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
+//
+// approach returns when each request has reached its step or has ended, or when time runs out. Then it
+// records which requests have reached their steps.
+func (s *strike) approach(ctx context.Context, within time.Duration) error {
+	for _, c := range s.contests {
+		s.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
 	}
 	var m heldCalls
 	err := until(ctx, within, func() (_ bool, err error) {
-		m, err = a.holds.heldCalls(ctx)
-		for _, c := range contests {
+		m, err = s.holds.heldCalls(ctx)
+		for _, c := range s.contests {
 			if err == nil && c.point.Role != fault.Alone {
-				err = a.leadToPoint(ctx, c, m)
+				err = s.leadToPoint(ctx, c, m)
 			}
-			c.struck = m.isAtPoint(c) && (c.holder == nil || a.responses.isAnswered(*c.holder))
+			c.struck = m.isAtPoint(c) && (c.holder == nil || s.in.responses.isAnswered(*c.holder))
 		}
-		return every(contests, func(c *contest) bool { return c.struck || a.hasPassed(c) }), err
+		return every(s.contests, func(c *contest) bool { return c.struck || s.hasPassed(c) }), err
 	})
-	for _, c := range contests {
+	for _, c := range s.contests {
 		if !c.struck {
-			c.missed = a.whereItWas(c, m)
-			c.forwarded = a.wasForwarded(c, m)
+			c.missed = s.whereItWas(c, m)
+			c.forwarded = s.wasForwarded(c, m)
 		}
-		if c.holder != nil && !a.sent[c] { // the first driver never got the lock, so the fault missed this order
-			a.bursts.Send([]load.Request{c.affected})
-		}
-		if c.waiter != nil && !a.sent[c] {
-			a.bursts.Send([]load.Request{*c.waiter})
+		if c.holder != nil || c.waiter != nil { // if the first driver never got the lock, the fault has missed this order
+			s.sendFollower(c)
 		}
 	}
 	return err
 }
 
+// sendFollower sends the second driver of an order whose first driver must have the lock before. It
+// sends that driver only once.
+func (s *strike) sendFollower(c *contest) {
+	if !c.followerSent {
+		c.followerSent = true
+		s.in.bursts.Send([]load.Request{*cmp.Or(c.waiter, &c.affected)})
+	}
+}
+
 // whereItWas describes how far a driver got if it did not reach the step where the fault should hit
 // it.
-func (a approach) whereItWas(c *contest, m heldCalls) string {
+func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
 		last = fmt.Sprintf("after %s", calls[len(calls)-1].Call.Phase)
 	}
-	if a.responses.isAnswered(c.affected) {
+	if s.in.responses.isAnswered(c.affected) {
 		return "the grab had ended " + last
 	}
 	return "the grab was waiting " + last
@@ -73,73 +71,71 @@ func (a approach) whereItWas(c *contest, m heldCalls) string {
 // wasForwarded reports whether the driver won although its instance wrote nothing to the database, or was
 // refused although its instance made no calls but reads of the database. A winner's instance may have
 // asked a lock server which instance leads.
-func (a approach) wasForwarded(c *contest, m heldCalls) bool {
-	answer, _ := a.responses.of(c.affected)
+func (s *strike) wasForwarded(c *contest, m heldCalls) bool {
+	answer, _ := s.in.responses.of(c.affected)
 	worked := func(h control.Held) bool {
 		return writes(h.Call) || answer.outcome != grab.Grabbed && (h.Target != tap.DB || locks(h.Call))
 	}
-	return a.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], worked)
+	return s.in.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], worked)
 }
 
 // hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
 // moment after the response, because some calls follow the response.
-func (a approach) hasPassed(c *contest) bool {
-	if a.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
+func (s *strike) hasPassed(c *contest) bool {
+	if s.in.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
 	}
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
 // leadToPoint brings a driver closer to the step at which the fault is injected.
-func (a approach) leadToPoint(ctx context.Context, c *contest, m heldCalls) error {
+func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls) error {
 	if c.point.Role == fault.HandingOver {
-		return a.leadToRelease(ctx, c, m)
+		return s.leadToRelease(ctx, c, m)
 	}
 	holder := m.other[holdName(beforeHold, c)]
 	switch {
 	case c.holderReleased || len(holder) == 0:
 		return nil
-	case !a.sent[c]:
-		a.sent[c] = true
-		a.bursts.Send([]load.Request{c.affected})
+	case !c.followerSent:
+		s.sendFollower(c)
 		return nil
-	case a.responses.isAnswered(*c.holder): // the affected driver can now get the lock
+	case s.in.responses.isAnswered(*c.holder): // the affected driver can now get the lock
 		c.holderReleased = true
-		if a.queued == 0 {
-			return a.holds.struck.RemoveHold(ctx, holdName(retryHold, c))
+		if s.in.trail.queued == 0 {
+			return s.holds.struck.RemoveHold(ctx, holdName(retryHold, c))
 		}
 		return nil
-	case holder[0].State == control.Waiting && (m.isAtPoint(c) || a.isWaiting(c, m)):
-		_, err := a.holds.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
+	case holder[0].State == control.Waiting && (m.isAtPoint(c) || s.isWaiting(c, m)):
+		_, err := s.holds.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
 		return err
 	}
 	return nil
 }
 
-func (a approach) isWaiting(c *contest, m heldCalls) bool {
-	if a.queued == 0 {
+func (s *strike) isWaiting(c *contest, m heldCalls) bool {
+	if s.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
 	}
-	return len(m.struck[holdName(callsHold, c)]) >= a.queued && c.hasQueued()
+	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
 }
 
 // leadToRelease makes the first driver release its lock while a second driver waits for it. The
 // first driver's write is refused, so that the order stays open.
-func (a approach) leadToRelease(ctx context.Context, c *contest, m heldCalls) error {
+func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
 		return nil
-	case !a.sent[c]:
-		a.sent[c] = true
+	case !c.followerSent:
 		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
-		if err := a.holds.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
+		if err := s.holds.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
 			return err
 		}
-		a.bursts.Send([]load.Request{*c.waiter})
+		s.sendFollower(c)
 		return nil
-	case len(m.other[holdName(callsHold, c)]) >= max(1, a.queued) && c.hasQueued():
+	case len(m.other[holdName(callsHold, c)]) >= max(1, s.in.trail.queued) && c.hasQueued():
 		c.holderReleased = true
-		return a.holds.struck.RemoveHold(ctx, holdName(workHold, c))
+		return s.holds.struck.RemoveHold(ctx, holdName(workHold, c))
 	}
 	return nil
 }

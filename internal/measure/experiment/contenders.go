@@ -353,10 +353,8 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Lasts {
 		return nil
 	}
-	return until(ctx, repeatsFor, func() (bool, error) {
-		return every(s.contests, func(c *contest) bool {
-			return !c.struck || c.point.After || c.point.Part != tap.Release || s.in.responses.isAnswered(c.affected)
-		}), nil
+	return s.untilEvery(ctx, repeatsFor, func(c *contest) bool {
+		return !c.struck || c.point.After || c.point.Part != tap.Release || s.in.responses.isAnswered(c.affected)
 	})
 }
 

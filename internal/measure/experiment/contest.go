@@ -40,6 +40,7 @@ type contest struct {
 	lastDrivers []load.Request // sent after all others have their responses, if there are several units
 
 	// These fields record what has happened to the holder and the affected driver.
+	followerSent   bool // whether the second of two drivers was sent, if the first one must have the lock before
 	holderReleased bool
 	lastCallAt     time.Time // when the program first saw that the waiter had made its last call before the wait
 	heldSince      time.Time // when a call was first stopped for the fault; zero if none was

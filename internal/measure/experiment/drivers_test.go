@@ -356,11 +356,11 @@ func TestHolderMustHaveEnded(t *testing.T) {
 					if stops {
 						held[holdName(pointHold, c)] = []control.Held{{State: control.Waiting}}
 					}
-					a := approach{breakpoints{struck: holding(held, nil), other: holding(nil, nil)}, load.NewBursts(), newResponses(), 1, map[*contest]bool{}}
+					in := &injection{cell: &Cell{}, bursts: load.NewBursts(), responses: newResponses(), struck: holding(held, nil), other: holding(nil, nil), trail: trail{queued: 1}}
 					if answered && holds {
-						a.responses.add(*c.holder, response{})
+						in.responses.add(*c.holder, response{})
 					}
-					if err := a.run(t.Context(), []*contest{c}, time.Second); err != nil {
+					if err := newStrike(in, c).approach(t.Context(), time.Second); err != nil {
 						t.Fatal(err)
 					}
 					want := stops && (!holds || answered)

@@ -157,8 +157,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	if s.in.fault.ContendFor < 1 { // the test must end before the drivers' leases expire
 		within = max(s.in.lease()*3/5, time.Second)
 	}
-	a := approach{s.holds, s.in.bursts, s.in.responses, s.in.trail.queued, map[*contest]bool{}}
-	err := a.run(ctx, s.contests, within)
+	err := s.approach(ctx, within)
 	for _, c := range s.contests {
 		if c.struck {
 			*s.in.cell.Struck++
@@ -282,7 +281,7 @@ func (s *strike) awaitWrites(ctx context.Context) error {
 		claimed := s.claimed(ctx)
 		return every(s.contests, func(c *contest) bool { return answered(c) || claimed(c.affected) }), nil
 	})
-	return cmp.Or(err, until(ctx, 3*simultaneous, func() (bool, error) { return every(s.contests, answered), nil }))
+	return cmp.Or(err, s.untilEvery(ctx, 3*simultaneous, answered))
 }
 
 func (s *strike) awaitAnswers(ctx context.Context) error {
@@ -296,12 +295,10 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 // awaitAnswersOf waits until the selected drivers of each order have their responses. It does not
 // wait for drivers that will hang forever.
 func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []load.Request) error {
-	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
-		return every(s.contests, func(c *contest) bool {
-			return !slices.ContainsFunc(drivers(c), func(r load.Request) bool {
-				return s.in.responses.isPending(r) && !(c.hangs && r == c.affected)
-			})
-		}), nil
+	return s.untilEvery(ctx, s.in.w.cfg.Load.Timeout, func(c *contest) bool {
+		return !slices.ContainsFunc(drivers(c), func(r load.Request) bool {
+			return s.in.responses.isPending(r) && !(c.hangs && r == c.affected)
+		})
 	})
 }
 
@@ -310,9 +307,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.HangUp(c.affected)
 	}
-	err := until(ctx, arrivalTimeout, func() (bool, error) {
-		return every(s.contests, func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }), nil
-	})
+	err := s.untilEvery(ctx, arrivalTimeout, func(c *contest) bool { return s.in.responses.isAnswered(c.affected) })
 	if err == nil && !wait.For(ctx, simultaneous) { // give the instance time to notice
 		err = context.Cause(ctx)
 	}
@@ -361,6 +356,11 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 		c.othersPassed = c.othersPassed || len(others) >= s.in.w.cfg.units()
 	}
 	return has
+}
+
+// untilEvery waits until condition is true for every order, or until time runs out.
+func (s *strike) untilEvery(ctx context.Context, within time.Duration, condition func(*contest) bool) error {
+	return until(ctx, within, func() (bool, error) { return every(s.contests, condition), nil })
 }
 
 // until calls condition repeatedly until it returns true or time runs out. Running out of time is
