@@ -177,19 +177,17 @@ func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {
-	case s.New == nil || !asDeclared: // a strategy without New is a foreign lock
-		return nil, nil
-	case s.Excludes == catalog.PerProcess && cfg.Instances == 1: // the registry says only that this lock fails with several processes
-		return nil, nil
-	case s.Expected(f) == catalog.Unknown: // the registry makes no prediction, because the outcome depends on chance
+	case s.New == nil || !asDeclared, // a strategy without New is a foreign lock
+		s.Excludes == catalog.PerProcess && cfg.Instances == 1, // the registry says only that this lock fails with several processes
+		s.Expected(f) == catalog.Unknown:                       // the registry makes no prediction, because the outcome depends on chance
 		return nil, nil
 	case s.Excludes == catalog.NoExclusion:
-		return new(s.Expected(f)), nil
 	case s.ExclusiveUnder(f):
-		return new(s.Expected(f)), new(Yes)
+		exclusive = new(Yes)
 	default:
-		return new(s.Expected(f)), new(No)
+		exclusive = new(No)
 	}
+	return new(s.Expected(f)), exclusive
 }
 
 const (

@@ -138,15 +138,9 @@ type queue struct {
 
 // newQueue returns a queue that begins with the tests that only the first worker can run.
 func newQueue(specs []*cellSpec) *queue {
-	var first, rest []*cellSpec
-	for _, s := range specs {
-		if s.strategy.Needs&coordinators != 0 {
-			first = append(first, s)
-		} else {
-			rest = append(rest, s)
-		}
-	}
-	return &queue{left: append(first, rest...)}
+	onlyFirst := func(s *cellSpec) bool { return s.strategy.Needs&coordinators != 0 }
+	rest := slices.DeleteFunc(slices.Clone(specs), onlyFirst)
+	return &queue{left: append(catalog.Filter(specs, onlyFirst), rest...)}
 }
 
 // take removes and returns the next test that can run on the given servers. It returns nil if there

@@ -181,24 +181,19 @@ func medianOf(repetitions []Repetition, of func(Repetition) *float64) *float64 {
 // medianLatency returns the median of each percentile over all repetitions, or nil if no request
 // got a response.
 func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
-	at := func(f func(load.Latency) float64) []float64 {
-		return ValuesOf(repetitions, func(r Repetition) *float64 {
-			if l := of(r); l != nil {
-				return new(f(*l))
-			}
-			return nil
-		})
-	}
-	median := func(f func(load.Latency) float64) float64 { return stat.Median(at(f)).Median }
-	least := at(func(l load.Latency) float64 { return l.Min })
-	if len(least) == 0 {
+	known := slices.DeleteFunc(catalog.Map(repetitions, of), func(l *load.Latency) bool { return l == nil })
+	if len(known) == 0 {
 		return nil
 	}
+	median := func(f func(*load.Latency) float64) float64 { return stat.Median(catalog.Map(known, f)).Median }
 	return &load.Latency{
-		Min: slices.Min(least), Max: slices.Max(at(func(l load.Latency) float64 { return l.Max })),
-		Mean: median(func(l load.Latency) float64 { return l.Mean }), P50: median(func(l load.Latency) float64 { return l.P50 }),
-		P90: median(func(l load.Latency) float64 { return l.P90 }), P99: median(func(l load.Latency) float64 { return l.P99 }),
-		P999: median(func(l load.Latency) float64 { return l.P999 }),
+		Min:  slices.Min(catalog.Map(known, func(l *load.Latency) float64 { return l.Min })),
+		Max:  slices.Max(catalog.Map(known, func(l *load.Latency) float64 { return l.Max })),
+		Mean: median(func(l *load.Latency) float64 { return l.Mean }),
+		P50:  median(func(l *load.Latency) float64 { return l.P50 }),
+		P90:  median(func(l *load.Latency) float64 { return l.P90 }),
+		P99:  median(func(l *load.Latency) float64 { return l.P99 }),
+		P999: median(func(l *load.Latency) float64 { return l.P999 }),
 	}
 }
 

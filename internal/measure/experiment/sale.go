@@ -1,12 +1,12 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
 
 	"grablab/internal/check"
-	"grablab/internal/measure/stat"
 	"grablab/internal/order"
 )
 
@@ -86,14 +86,9 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 // medianOver returns the median of a figure over all repetitions. It returns nil if a repetition
 // does not have that figure.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
-	values := ValuesOf(repetitions, func(r Repetition) *float64 {
-		if r.Sale == nil {
-			return nil
-		}
-		return of(r.Sale)
-	})
-	if len(values) == 0 || len(values) < len(repetitions) {
+	inSale := func(r Repetition) *float64 { return of(cmp.Or(r.Sale, &Sale{})) }
+	if len(ValuesOf(repetitions, inSale)) < len(repetitions) {
 		return nil
 	}
-	return new(stat.Median(values).Median)
+	return medianOf(repetitions, inSale)
 }
