@@ -90,7 +90,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("warmup", "D", "before each load, send grabs to other orders for this long and discard the results", flags.One(&s.Warmup, flags.AtLeast(0))),
 			flags.New("settle", "D", "how long your service's ledger must stay unchanged before the verdict (default: one lease, or 2s if that is longer)", flags.One(&s.Settle, flags.AtLeast(time.Millisecond))),
 			flags.New("max-workers", "N", "maximum number of requests in flight", flags.One(&s.MaxWorkers, flags.WholeNumber(1, 1_000_000))),
-			flags.New("p99", "D", "scenario peak: a rate counts as sustained up to this p99 latency, measured from the scheduled send time", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
+			flags.New("p99", "D", "scenario peak: a rate counts as sustained up to this p99 latency, measured from the scheduled send time", flags.One(&s.PeakP99, flags.AtLeast(time.Millisecond))),
 			flags.New("budget", "D", "time limit for a cell with a fault, and for the search of the scenario peak", flags.One(&s.Budget, flags.AtLeast(time.Millisecond))),
 			flags.New("budget-total", "D", "time limit for the whole run. When it ends, no further cell starts, and running cells with a fault stop. The riskiest cells run first, and a cell that did not run has the verdict unknown", flags.One(&s.BudgetTotal, flags.AtLeast(time.Millisecond))),
 		}},

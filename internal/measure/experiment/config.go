@@ -37,7 +37,9 @@ type Config struct {
 	At         *fault.Point // the only point at which faults are injected; nil means every point
 
 	Load
-	Peak PeakConfig
+	// PeakP99 is the upper limit for the p99 latency in a search for the highest rate, measured from when
+	// a request was due.
+	PeakP99 time.Duration
 	// Stock is the number of units of each order, and PerDriver is how many of them one driver may
 	// have. Both default to 1.
 	Stock, PerDriver int
@@ -114,11 +116,6 @@ type Asked struct{ Work, TTL, Wait, Timeout bool }
 // Load describes a load in which every driver tries to win every order.
 type Load = load.Config
 
-// PeakConfig configures the search for the highest rate.
-type PeakConfig struct {
-	P99 time.Duration // upper limit for the p99 latency, measured from when a request was due
-}
-
 // Scenario is a named load with suitable default settings.
 type Scenario struct {
 	Name, About string
@@ -138,7 +135,7 @@ var Scenarios = []Scenario{
 	{"peak", "searches for the highest rate that each strategy can sustain, work 0", Config{
 		Load: Load{Orders: 100, Drivers: 20, Timeout: 30 * time.Second, MaxWorkers: 10_000},
 		TTL:  30 * time.Second, Wait: 2 * time.Second,
-		Peak: PeakConfig{P99: 100 * time.Millisecond}, Budget: 20 * time.Second,
+		PeakP99: 100 * time.Millisecond, Budget: 20 * time.Second,
 	}},
 	{"sale", "one item of 100 units, 2,000 drivers at once, work 5 ms", Config{
 		Load: Load{Orders: 1, Drivers: 2000, Timeout: 60 * time.Second, MaxWorkers: 10_000}, Stock: 100,

@@ -76,7 +76,7 @@ func bestOf(attempts []Cell, held func(Cell) bool, search *Peak) Cell {
 // runs out. It retries each failed attempt once, because a busy machine may be the cause.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
-		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
+		search = &Peak{P99MS: millis(w.cfg.PeakP99), Steps: []PeakStep{}}
 		low    = 0.0         // highest rate that was sustained
 		high   = math.Inf(1) // lowest rate that was not sustained
 		end    = time.Now().Add(w.cfg.Budget)
@@ -264,7 +264,7 @@ const timerNoise = 2.0
 func (w *worker) isHeld(c Cell) bool {
 	return c.Latency != nil &&
 		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&
-		c.Latency.P99 <= millis(w.cfg.Peak.P99) &&
+		c.Latency.P99 <= millis(w.cfg.PeakP99) &&
 		c.Outcomes[grab.Failed] == 0 && c.Outcomes[grab.Timeout] == 0
 }
 

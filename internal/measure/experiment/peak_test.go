@@ -81,7 +81,7 @@ func TestPeak(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
 	for _, s := range Scenarios {
 		if s.Name == "peak" {
-			cfg.Scenario, cfg.Load, cfg.Peak, cfg.Work, cfg.TTL, cfg.Wait = s.Name, s.Config.Load, s.Config.Peak, s.Config.Work, s.Config.TTL, s.Config.Wait
+			cfg.Scenario, cfg.Load, cfg.PeakP99, cfg.Work, cfg.TTL, cfg.Wait = s.Name, s.Config.Load, s.Config.PeakP99, s.Config.Work, s.Config.TTL, s.Config.Wait
 		}
 	}
 	cfg.Budget = time.Second
@@ -151,7 +151,7 @@ func TestBestOf(t *testing.T) {
 // TestHeldRates checks when a rate counts as held: the requests must be sent on time, or almost,
 // and must be answered in time and without an error.
 func TestHeldRates(t *testing.T) {
-	w := &worker{cfg: Config{Peak: PeakConfig{P99: 10 * time.Millisecond}}}
+	w := &worker{cfg: Config{PeakP99: 10 * time.Millisecond}}
 	for _, p99 := range []float64{1, 10, 10.5} {
 		for _, late := range []float64{0, timerNoise / 2, timerNoise, 3 * timerNoise} {
 			for _, onTime := range []bool{false, true} {
@@ -183,7 +183,7 @@ func TestEachFailureIsRetried(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 10))
 			capacity := math.Exp(r.Float64() * 10)
 			w := &worker{progress: &workerProgress{progress: newProgress(Config{})}}
-			w.cfg.Budget, w.cfg.Drivers, w.cfg.Peak.P99 = time.Hour, 1+r.IntN(20), time.Second
+			w.cfg.Budget, w.cfg.Drivers, w.cfg.PeakP99 = time.Hour, 1+r.IntN(20), time.Second
 			p := w.search(t.Context(), func(size Load) Cell {
 				time.Sleep(time.Second)
 				requests, want := size.Orders*size.Drivers, int(size.Rate*peakStep.Seconds())
