@@ -164,11 +164,9 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 // figureOf returns the number at a path in the JSON of a result. For an outcome or error that never
 // occurred, the number is 0.
 func figureOf(c Cell, path string) (x float64, counted bool) {
-	b, err := json.Marshal(c)
+	b, _ := json.Marshal(c)
 	var cell map[string]any
-	if err != nil || json.Unmarshal(b, &cell) != nil {
-		return 0, false
-	}
+	_ = json.Unmarshal(b, &cell)
 	name, rest, deeper := strings.Cut(path, ".")
 	at := cell[name]
 	if deeper {

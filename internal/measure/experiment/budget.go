@@ -21,7 +21,7 @@ var (
 // bounded tests a strategy under a fault. It stops early if the budget for this test or for the
 // whole run runs out.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
-	f, _ := fault.Find(s.Fault) // always found, because unknown faults were refused earlier
+	f, _ := fault.Find(s.Fault)
 	end, why := w.cfg.endOfTest(time.Now())
 	ctx, cancel := context.WithDeadlineCause(ctx, end, why)
 	defer cancel()

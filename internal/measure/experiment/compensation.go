@@ -128,9 +128,7 @@ func (t *takeBacks) settle(c *Cell, a *accounting, p *probes, rows []order.Grab)
 			err = fmt.Errorf("order %s had too many winners for %v to %v, and the ledger could not be read often enough to be more exact: use a longer -compensation", a.shape.OrderText(id), lasted[0].Round(time.Millisecond), lasted[1].Round(time.Millisecond))
 		}
 		*c.CompensatedOrders++
-		if ms := millis(lasted[1]); c.LongestCompensationMS == nil || ms > *c.LongestCompensationMS {
-			c.LongestCompensationMS = &ms
-		}
+		c.LongestCompensationMS = larger(c.LongestCompensationMS, new(millis(lasted[1])))
 	}
 	won := map[int64]bool{}
 	for p := range t.seen {

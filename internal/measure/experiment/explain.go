@@ -239,15 +239,11 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
 	}
-	property := failureOf(c.order, in.strategy, e).property
-	if property == "" {
-		return ""
-	}
 	shows := in.fault.Name.Shows() | in.cell.Guard.Shows()
 	if t := in.trail.service; t != nil && !t.leased {
 		shows &^= catalog.LeaseEnded
 	}
-	mode, _ := catalog.ModeOf(property, shows, in.strategy.Breaks)
+	mode, _ := catalog.ModeOf(failureOf(c.order, in.strategy, e).property, shows, in.strategy.Breaks)
 	return mode.ID
 }
 

@@ -482,12 +482,10 @@ func (t trail) onlyUpdates(query string) (updates bool) {
 // unknown, its result says why.
 func (cfg Config) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
-	f, err := fault.Find(name.Fault)
+	f, _ := fault.Find(name.Fault)
 	cell := cfg.excuse(&cellSpec{CellName: name, strategy: s})
 	untouched := !f.Touches(s) || t.service != nil && !f.HitsAny(t.service.needs)
 	switch {
-	case err != nil:
-		r.Why = err.Error()
 	case f.NotForeign == "" && untouched:
 		r.Why = errUntouched.Error() + cfg.unusedRedis(f)
 	case cell != nil:

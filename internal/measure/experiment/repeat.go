@@ -107,12 +107,8 @@ func (c Cell) merge(next Cell) Cell {
 		sum.CountedFrom = fromAnswers
 	}
 	sum.LowerBound = c.LowerBound || next.LowerBound
-	if next.BeliefGapMS != nil && (c.BeliefGapMS == nil || *next.BeliefGapMS > *c.BeliefGapMS) {
-		sum.BeliefGapMS = next.BeliefGapMS
-	}
-	if ms := next.LongestCompensationMS; ms != nil && (sum.LongestCompensationMS == nil || *ms > *sum.LongestCompensationMS) {
-		sum.LongestCompensationMS = ms
-	}
+	sum.BeliefGapMS = larger(c.BeliefGapMS, next.BeliefGapMS)
+	sum.LongestCompensationMS = larger(c.LongestCompensationMS, next.LongestCompensationMS)
 	sum.SettleMS = both(c.SettleMS, next.SettleMS, func(a, b float64) float64 { return a + b })
 	sum.DurationS = both(c.DurationS, next.DurationS, func(a, b float64) float64 { return a + b })
 	sum.LoadHeld = both(c.LoadHeld, next.LoadHeld, func(a, b bool) bool { return a && b })
@@ -145,6 +141,14 @@ func both[T any](a, b *T, with func(a, b T) T) *T {
 		return nil
 	}
 	return new(with(*a, *b))
+}
+
+// larger returns the larger of two values. It ignores a value that is nil.
+func larger(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
 }
 
 func added[K comparable](a, b map[K]int) map[K]int {
