@@ -15,7 +15,6 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
-	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
 )
 
@@ -79,13 +78,12 @@ func (in *injection) chooseMoments(ctx context.Context) (moments []time.Duration
 	if err := in.struck.AwaitGrab(ctx, in.spare, dryStep); err != nil {
 		return nil, err
 	}
-	t := trial{in.struck, in.w.fleet.Shape, in.spare}
-	took, err := t.timeGrab(ctx)
+	took, err := in.timeGrab(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
 	if pids := in.w.cfg.Target.PIDs; in.fault.Name.Entry().Process == catalog.ProcessStopped {
-		if err := t.checkServes(ctx, took, pids[len(pids)-1]); err != nil {
+		if err := in.checkServes(ctx, took, pids[len(pids)-1]); err != nil {
 			return nil, err
 		}
 	}
@@ -101,22 +99,15 @@ func (in *injection) chooseMoments(ctx context.Context) (moments []time.Duration
 	return moments, nil
 }
 
-// trial sends requests to a process without a fault.
-type trial struct {
-	at    *fleet.Instance
-	shape *target.Shape
-	spare int64 // as in injection; the orders after it are for requests that win
-}
-
 // timeGrab returns how long a normal request takes. It measures several requests and returns the
 // shortest duration, so that even the last injection comes while the request is running.
-func (t trial) timeGrab(ctx context.Context) (time.Duration, error) {
+func (in *injection) timeGrab(ctx context.Context) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
-		id, began := t.spare+1+n, time.Now()
-		outcome, err := t.at.Grab(ctx, id, n)
+		id, began := in.spare+1+n, time.Now()
+		outcome, err := in.struck.Grab(ctx, id, n)
 		if err == nil && outcome != grab.Grabbed {
-			err = fmt.Errorf("order %s should be open, but the service answered a grab with %s: use orders that no earlier run has used", t.shape.OrderText(id), outcome)
+			err = fmt.Errorf("order %s should be open, but the service answered a grab with %s: use orders that no earlier run has used", in.w.fleet.Shape.OrderText(id), outcome)
 		}
 		if err != nil {
 			return 0, err
@@ -130,35 +121,35 @@ func (t trial) timeGrab(ctx context.Context) (time.Duration, error) {
 
 // checkServes returns an error if requests get responses even while the process is stopped. It
 // tries several times, because a busy machine may stop a process late.
-func (t trial) checkServes(ctx context.Context, took time.Duration, pid int) error {
+func (in *injection) checkServes(ctx context.Context, took time.Duration, pid int) error {
 	for range stopTries {
-		answered, err := t.answersWhileStopped(ctx, took)
+		answered, err := in.answersWhileStopped(ctx, took)
 		if err != nil || !answered {
 			return err
 		}
 	}
-	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve requests, not a supervisor or a proxy, in the same order as in -targets", pid, t.at.URL)
+	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve requests, not a supervisor or a proxy, in the same order as in -targets", pid, in.struck.URL)
 }
 
 // answersWhileStopped stops the process briefly, and reports whether a request gets a response
 // meanwhile.
-func (t trial) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
-	if err := t.at.Signal(syscall.SIGSTOP); err != nil {
+func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
+	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
 	}
 	wait.For(ctx, simultaneous) // give all threads time to stop
 	grabbed, seen := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := t.at.Grab(ctx, t.spare, 0)
+		_, err := in.struck.Grab(ctx, in.spare, 0)
 		grabbed <- err
 	}()
 	go func() { // unlike a grab, this request is answered even if the process is a server that the service needs
-		path, _, _ := t.shape.Request(t.spare, 0)
-		seen <- t.at.Call(ctx, http.MethodGet, string(path), nil, nil)
+		path, _, _ := in.w.fleet.Shape.Request(in.spare, 0)
+		seen <- in.struck.Call(ctx, http.MethodGet, string(path), nil, nil)
 	}()
 	wait.For(ctx, max(3*took, 3*simultaneous))
 	answered = len(grabbed)+len(seen) > 0
-	err = errors.Join(t.at.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
+	err = errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 	<-seen
 	return answered, err
 }
