@@ -60,7 +60,7 @@ func TestRepetitionsMakeACell(t *testing.T) {
 	if r := c.Repetitions[1]; r.Verdict != catalog.Unsafe || r.Latency.P50 != 300 || *r.GrabsPerS != 4.5 {
 		t.Errorf("%+v", r)
 	}
-	if err := c.contradiction(); err != nil {
+	if err := (&Run{Cells: []Cell{c}}).Contradiction(); err != nil {
 		t.Error(err)
 	}
 	// An interrupted repetition counts only if it has failed.

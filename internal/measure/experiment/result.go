@@ -1,6 +1,8 @@
 package experiment
 
 import (
+	"cmp"
+	_ "embed" // for RunSchema
 	"fmt"
 	"reflect"
 	"slices"
@@ -18,6 +20,11 @@ import (
 
 // Schema is the version of the format of run.json.
 const Schema = 1
+
+// RunSchema is the JSON Schema (draft 2020-12) of run.json.
+//
+//go:embed run.schema.json
+var RunSchema string
 
 // Run is the content of run.json. A figure that could not be determined is nil, never 0.
 type Run struct {
@@ -44,6 +51,22 @@ func (r *Run) Measured() bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
 	})
 }
+
+// Contradiction returns an error if the verdict and the figures of a result cannot both be right, for
+// example because someone has edited the result file.
+func (r *Run) Contradiction() error {
+	for _, c := range r.Cells {
+		if !slices.Contains([]catalog.Verdict{catalog.Safe, catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.NA}, c.Verdict) {
+			return fmt.Errorf("cell %v: there is no verdict %q", c.Name(), c.Verdict)
+		}
+		if c.Verdict == catalog.Safe && (value(c.DoubleGrabs) > 0 || value(c.StuckOrders) > 0) {
+			return fmt.Errorf("cell %v: its verdict is safe, but it has %d double_grabs and %d stuck_orders", c.Name(), value(c.DoubleGrabs), value(c.StuckOrders))
+		}
+	}
+	return nil
+}
+
+func value[T int | float64](n *T) T { return *cmp.Or(n, new(T)) }
 
 // Environment describes the machine, the servers and the versions of a run.
 type Environment struct {
