@@ -168,7 +168,7 @@ func (cfg *Config) asRunning(s grab.Settings) {
 // it chooses none. Without the note, users may not notice that code behind a longer timeout was
 // never tested.
 func (cfg Config) noteTTL() string {
-	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
+	if !cfg.setsTTL() || cfg.Asked.TTL {
 		return ""
 	}
 	var longest time.Duration

@@ -51,19 +51,15 @@ func (s *strike) beginContest() {
 // contenders.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	c.gaveUp, c.contenders = true, nil
-	if s.in.w.fleet.Ours {
-		s.cancelStrike(c, fmt.Sprintf("the other drivers came so late that the lease of %v may have expired: repeat the run on a less busy machine", s.in.lease()))
-		return s.releaseDriver(ctx, c)
-	}
-	late := "the service did not reconnect to its servers within %v, so its lock may have expired"
-	if c.variation == otherRestarts {
-		late = "start-up code was not tested, because the restarted instance made no grab in time for a lock that expires after %v"
-	}
-	advice := "set a longer lease, or pass {ttl_ms} to the service as its lock TTL"
-	if service := s.in.w.cfg.Service; service != nil && service.Uses("ttl_ms") {
+	late, advice := "the service did not reconnect to its servers within %v, so its lock may have expired", "set a longer lease, or pass {ttl_ms} to the service as its lock TTL"
+	if s.in.w.cfg.setsTTL() {
 		advice = "set a longer -ttl"
 	}
-	if c.variation == otherRestarts {
+	switch {
+	case s.in.w.fleet.Ours:
+		late, advice = "the other drivers came so late that the lease of %v may have expired", "repeat the run on a less busy machine"
+	case c.variation == otherRestarts:
+		late = "start-up code was not tested, because the restarted instance made no grab in time for a lock that expires after %v"
 		advice += ". If a single worker makes all grabs, or all orders share one lock, a grab waits for the stopped driver, so this cannot be tested"
 	}
 	s.cancelStrike(c, fmt.Sprintf(late+": %s", s.in.lease(), advice))

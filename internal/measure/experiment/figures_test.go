@@ -336,18 +336,6 @@ func TestPartsOfReads(t *testing.T) {
 	}
 }
 
-// TestLocksInTheWrongUnit checks the advice for a lock whose TTL is too long. If it is about a
-// thousand times too long, the service has probably read milliseconds as seconds.
-func TestLocksInTheWrongUnit(t *testing.T) {
-	const lease, advice = time.Second, "the service may read milliseconds as seconds"
-	for ttl, want := range map[time.Duration]bool{2 * lease: false, 890 * lease: false, 900 * lease: true, 1000 * lease: true, 1100 * lease: true, 1110 * lease: false} {
-		err := checkLease(map[string]lockTTL{"redis lock": {ttl, ttl}}, lease)
-		if err == nil || strings.HasSuffix(err.Error(), advice) != want || strings.Contains(err.Error(), fmt.Sprintf("set lease: %v", ttl)) == want {
-			t.Errorf("a TTL of %v: %v", ttl, err)
-		}
-	}
-}
-
 // TestWinnerAsksAgain checks that a winner's request is repeated only if nothing else can show that
 // the orders were new.
 func TestWinnerAsksAgain(t *testing.T) {

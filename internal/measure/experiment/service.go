@@ -56,6 +56,9 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
+// setsTTL reports whether the run sets the lock TTL of the user's service.
+func (cfg Config) setsTTL() bool { return cfg.Service != nil && cfg.Service.Uses("ttl_ms") }
+
 // maxStripes is the number of locks up to which a dry run shows that a service shares them among its
 // orders. It needs a larger order ID, because a smaller one equals its own remainder.
 const maxStripes = 128
@@ -63,7 +66,7 @@ const maxStripes = 128
 // ttlOfDryRuns returns the lock TTL in dry runs. If the run cannot set the service's TTL, that is
 // the configured TTL.
 func (cfg Config) ttlOfDryRuns() time.Duration {
-	if cfg.Service != nil && !cfg.Service.Uses("ttl_ms") {
+	if cfg.Service != nil && !cfg.setsTTL() {
 		return cfg.TTL
 	}
 	return dryTTL
@@ -255,15 +258,8 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 		found := locks[key]
 		if found.atLeast > lease+lease/5 {
 			_, key, _ = strings.Cut(key, " ")
-			ttl := found.atMost.Truncate(time.Second / 2) // most services use a round TTL
-			if ttl < found.atLeast {
-				ttl = (found.atMost + time.Second/10).Truncate(time.Second / 10)
-			}
-			advice := fmt.Sprintf("set lease: %v, or pass {ttl_ms} to the service as its lock TTL", ttl)
-			if ttl >= 900*lease && ttl <= 1100*lease {
-				advice = "the service may read milliseconds as seconds"
-			}
-			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: %s", key, ttl, lease, advice), Faults: true}
+			ttl := found.atMost.Round(time.Second / 10)
+			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: set lease: %[2]v, or pass {ttl_ms} to the service as its lock TTL", key, ttl, lease), Faults: true}
 		}
 	}
 	return nil

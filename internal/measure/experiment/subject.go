@@ -171,7 +171,7 @@ type startedService struct{ foreignSubject }
 
 func (s startedService) ttlUnder(f fault.Fault) time.Duration {
 	switch {
-	case !s.cfg.Service.Uses("ttl_ms"):
+	case !s.cfg.setsTTL():
 		return s.cfg.TTL
 	case f.Severs:
 		return max(f.TTL, outlasting)

@@ -60,8 +60,7 @@ func (in *injection) testsStart(p fault.Point) bool {
 // ttlOfRestart returns a TTL that lets a lock outlast an instance restart. If the run cannot set
 // the TTL, it returns the configured one.
 func (in *injection) ttlOfRestart() time.Duration {
-	cfg := in.w.cfg
-	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
+	if !in.w.cfg.setsTTL() || in.w.cfg.Asked.TTL {
 		return in.ttl
 	}
 	return max(in.ttl, restartTTL, 3*in.struck.StartTook)
