@@ -174,7 +174,7 @@ func (cfg Config) noteTTL() string {
 	var longest time.Duration
 	for _, name := range cfg.Faults {
 		if f, err := fault.Find(name); err == nil { // there is no entry for NoFault
-			longest = max(longest, cfg.subject().ttlUnder(f))
+			longest = max(longest, cfg.ttlUnder(f))
 		}
 	}
 	if longest == 0 {

@@ -76,9 +76,7 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
-	if !asked.TTL {
-		cfg.TTL = cfg.subject().ttlUnder(f)
-	}
+	cfg.TTL = cfg.ttlUnder(f)
 	if !asked.Wait { // the contenders must wait until any earlier lease has expired
 		cfg.Wait = 2 * cfg.TTL
 	}
@@ -91,6 +89,19 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	}
 	cfg.Load = Load{Drivers: cfg.strikeDrivers(), Timeout: timeout}
 	return &under
+}
+
+// ttlUnder returns the lock TTL while fault f is tested. If the run cannot set the TTL, or the user has
+// chosen one, it returns the configured TTL.
+func (cfg Config) ttlUnder(f fault.Fault) time.Duration {
+	switch {
+	case cfg.Asked.TTL || cfg.TestsService() && !cfg.setsTTL():
+		return cfg.TTL
+	case cfg.setsTTL() && f.Severs: // the service needs time to reconnect
+		return max(f.TTL, outlasting)
+	default:
+		return f.TTL
+	}
 }
 
 func (in *injection) lease() time.Duration { return in.cell.lease(in.ttl) }

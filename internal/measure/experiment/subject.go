@@ -30,9 +30,6 @@ type subject interface {
 	// excuse explains why a fault cannot hit the instances. It returns "" if the fault can hit
 	// them.
 	excuse(f fault.Fault) string
-	// ttlUnder returns the lock TTL while fault f is tested. If the user has chosen a TTL, it
-	// returns that one.
-	ttlUnder(f fault.Fault) time.Duration
 	// traits returns what the program can observe and control in the instances.
 	traits() traits
 	// strike injects the fault and measures the outcome.
@@ -86,8 +83,6 @@ func (o ourInstances) open(ctx context.Context, w *worker, port int) (err error)
 func (o ourInstances) meet(context.Context, *runner, *worker) error { return nil }
 
 func (o ourInstances) excuse(fault.Fault) string { return "" }
-
-func (o ourInstances) ttlUnder(f fault.Fault) time.Duration { return f.TTL }
 
 func (o ourInstances) traits() traits { return traits{tellsDrivers: true, liveLedger: true} }
 
@@ -169,17 +164,6 @@ func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within t
 // startedService is a service that the run starts behind proxies.
 type startedService struct{ foreignSubject }
 
-func (s startedService) ttlUnder(f fault.Fault) time.Duration {
-	switch {
-	case !s.cfg.setsTTL():
-		return s.cfg.TTL
-	case f.Severs:
-		return max(f.TTL, outlasting)
-	default:
-		return f.TTL
-	}
-}
-
 func (s startedService) traits() traits {
 	// Without a ledger query, the ledger must be read through the instance that the fault hits,
 	// which is impossible while the fault is active.
@@ -244,8 +228,6 @@ func (t runningTargets) excuse(of fault.Fault) string {
 }
 
 func (t runningTargets) traits() traits { return traits{unknownLock: true, liveLedger: true} }
-
-func (t runningTargets) ttlUnder(fault.Fault) time.Duration { return t.cfg.TTL }
 
 // strike injects the fault into the second instance. The first instance must stay alive, because it
 // opens orders and may return the ledger.
