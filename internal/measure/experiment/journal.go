@@ -31,33 +31,22 @@ func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 const ownName = "loadgen"
 
 // open creates events.jsonl. For a resumed run, it appends to the existing file. If the last line of
-// that file is incomplete, open removes it first and returns its length.
-func (j *journal) open(resumed bool) (cut int64, err error) {
+// that file is incomplete, open removes it first.
+func (j *journal) open(resumed bool) (err error) {
 	mode := os.O_CREATE | os.O_RDWR | os.O_APPEND
 	if !resumed {
 		mode |= os.O_TRUNC
 	}
 	if j.file, err = os.OpenFile(j.path(), mode, 0o644); err == nil {
-		cut, err = cutHalfLine(j.file)
+		var end int64 // of the last complete line
+		if end, err = history.End(j.file); err == nil {
+			err = j.file.Truncate(end)
+		}
 	}
 	if err != nil {
-		return cut, fmt.Errorf("experiment: %w", err)
+		return fmt.Errorf("experiment: %w", err)
 	}
-	return cut, nil
-}
-
-// cutHalfLine removes an incomplete line from the end of a file, and returns the length of that
-// line.
-func cutHalfLine(f *os.File) (cut int64, err error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	end, err := history.End(f)
-	if err != nil || end == info.Size() {
-		return 0, err
-	}
-	return info.Size() - end, f.Truncate(end)
+	return nil
 }
 
 func (j *journal) close() error {

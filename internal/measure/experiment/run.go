@@ -91,10 +91,7 @@ func (r *runner) open(ctx context.Context) error {
 	if r.cfg.Begin != nil {
 		r.cfg.Begin()
 	}
-	cut, err := r.journal.open(r.cfg.Resume != nil)
-	if cut > 0 {
-		r.progress.say("removed an incomplete line of %d bytes at the end of events.jsonl", cut)
-	}
+	err := r.journal.open(r.cfg.Resume != nil)
 	if err == nil && r.cfg.Shard != nil {
 		err = r.save(r.run) // save the run now, so that a merge can name this shard even if the shard is killed
 	}

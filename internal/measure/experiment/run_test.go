@@ -459,8 +459,8 @@ func TestJournal(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if cut, err := j.open(part > 0); err != nil || cut != int64(part*len(`{"t":17,"ki`)) {
-			t.Fatalf("%d bytes were cut off, %v", cut, err)
+		if err := j.open(part > 0); err != nil {
+			t.Fatal(err)
 		}
 		if err := os.RemoveAll(own); err != nil { // the file of an earlier stack does not exist any more
 			t.Fatal(err)

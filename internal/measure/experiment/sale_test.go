@@ -353,9 +353,9 @@ func TestLostUpdatesOfEachOrder(t *testing.T) {
 		}
 	}
 	for rows := range 4 {
-		lost, err := (&auditor{store: store}).lostUpdates(t.Context(), first, 2, map[int64]int{first: 2, first + 1: rows})
-		if err != nil || *lost != 1+max(0, rows-2) {
-			t.Errorf("%d rows of the second order: %d lost updates, %v", rows, *lost, err)
+		lost := (&auditor{store: store}).lostUpdates(t.Context(), first, 2, map[int64]int{first: 2, first + 1: rows})
+		if lost == nil || *lost != 1+max(0, rows-2) {
+			t.Errorf("%d rows of the second order: %v lost updates", rows, lost)
 		}
 	}
 }
