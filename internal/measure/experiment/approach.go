@@ -103,11 +103,11 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls) error
 	case s.in.responses.isAnswered(*c.holder): // the affected driver can now get the lock
 		c.holderReleased = true
 		if s.in.trail.queued == 0 {
-			return s.holds.struck.RemoveHold(ctx, holdName(retryHold, c))
+			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
 		}
 		return nil
 	case holder[0].State == control.Waiting && (m.isAtPoint(c) || s.isWaiting(c, m)):
-		_, err := s.holds.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
+		_, err := s.in.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
 		return err
 	}
 	return nil
@@ -128,14 +128,14 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls) err
 		return nil
 	case !c.followerSent:
 		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
-		if err := s.holds.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
+		if err := s.in.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
 			return err
 		}
 		s.sendFollower(c)
 		return nil
 	case len(m.other[holdName(callsHold, c)]) >= max(1, s.in.trail.queued) && c.hasQueued():
 		c.holderReleased = true
-		return s.holds.struck.RemoveHold(ctx, holdName(workHold, c))
+		return s.in.struck.RemoveHold(ctx, holdName(workHold, c))
 	}
 	return nil
 }

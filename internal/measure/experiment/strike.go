@@ -28,7 +28,7 @@ type strike struct {
 }
 
 func newStrike(in *injection, contests ...*contest) *strike {
-	return &strike{in: in, contests: contests, holds: breakpoints{in.struck, in.other, in.trail, in.fault, in.cell.Guard, in.traits.tellsDrivers}}
+	return &strike{in: in, contests: contests, holds: breakpoints{in}}
 }
 
 const (

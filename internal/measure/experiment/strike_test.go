@@ -133,7 +133,10 @@ func TestBreakpointsOfAnOrder(t *testing.T) {
 		}
 		trail := ourTrail(nil)
 		trail.queued = tt.queued
-		b := breakpoints{struck, other, trail, fault.Fault{Course: tt.course, HoldContenders: tt.contends}, tt.guard, !tt.unknown}
+		b := breakpoints{&injection{
+			struck: struck, other: other, trail: trail, fault: fault.Fault{Course: tt.course, HoldContenders: tt.contends},
+			cell: &Cell{Guard: tt.guard}, traits: traits{tellsDrivers: !tt.unknown},
+		}}
 		names := map[string]bool{}
 		got := catalog.Join(b.of(c), "; ", func(h hold) string {
 			names[h.in.ID+h.name(c)] = true
@@ -166,7 +169,7 @@ func TestBreakpointsAreRemoved(t *testing.T) {
 				return json.Unmarshal([]byte(`{"holds":{"a":[],"b":[]}}`), answer)
 			}}
 		}
-		b := breakpoints{struck: instance("struck"), other: instance("other"), fault: fault.Fault{Course: course}}
+		b := breakpoints{&injection{struck: instance("struck"), other: instance("other"), fault: fault.Fault{Course: course}}}
 		want := map[bool]int{true: 0, false: 2}[course == fault.Never]
 		if err := b.clear(t.Context()); err != nil || removed["other"] != 2 || removed["struck"] != want {
 			t.Errorf("course %d: removed %v, want 2 and %d: %v", course, removed, want, err)
@@ -220,7 +223,6 @@ func TestStepsWaitForDrivers(t *testing.T) {
 			}
 			c := &contest{order: 1, affected: load.Request{Order: 1, Driver: 1}, contenders: []load.Request{{Order: 1, Driver: 2}, {Order: 1, Driver: 3}}}
 			s.contests = []*contest{c}
-			s.holds.struck, s.holds.other = in.struck, in.other
 			answered, wrote, releases = answers(c.affected), at(), at()
 			released[1], written[1] = releases, began.Add(wrote)
 			all = max(answered, answers(c.contenders[0]), answers(c.contenders[1]))
@@ -611,7 +613,7 @@ func TestOnlyStoppedCallsLoseReplies(t *testing.T) {
 		text, err = json.Marshal(map[string]any{"held": held})
 		return errors.Join(err, json.Unmarshal(text, answer))
 	}}
-	if err := (breakpoints{struck: struck}).loseReplies(t.Context(), []*contest{{order: 7}, {order: 8}}); err != nil {
+	if err := (breakpoints{&injection{struck: struck}}).loseReplies(t.Context(), []*contest{{order: 7}, {order: 8}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"7waiting0", "7waiting4", "8waiting0", "8waiting4"}; !slices.Equal(lost, want) {
@@ -683,8 +685,8 @@ func TestStoppedProcessReportsNothing(t *testing.T) {
 					return json.Unmarshal(fmt.Appendf(nil, `{"holds":{"contender-7-of-%d":[{}],"contender-8-of-%[1]d":[]}}`, driver), answer)
 				}}
 			}
-			b := breakpoints{struck: held(bits&1 != 0, 3), other: held(bits&2 != 0, 2), tellsDrivers: true, trail: ourTrail(nil)}
-			c := &contest{order: 7, point: pointAt(fault.Alone, tap.Acquire, true), contenders: []load.Request{{Target: b.other.URL, Driver: 2}, {Target: b.struck.URL, Driver: 3}}}
+			in := &injection{cell: &Cell{}, struck: held(bits&1 != 0, 3), other: held(bits&2 != 0, 2), traits: traits{tellsDrivers: true}, trail: ourTrail(nil)}
+			c := &contest{order: 7, point: pointAt(fault.Alone, tap.Acquire, true), contenders: []load.Request{{Target: in.other.URL, Driver: 2}, {Target: in.struck.URL, Driver: 3}}}
 			if bits&4 != 0 { // otherwise, no contender must stop
 				c.variation = affectedFirst
 			}
@@ -694,7 +696,7 @@ func TestStoppedProcessReportsNothing(t *testing.T) {
 					want = append(want, driver)
 				}
 			}
-			got := catalog.Map(b.ofContenders(t.Context(), []*contest{c})[c], func(h hold) int64 { return h.Drivers[0] })
+			got := catalog.Map(breakpoints{in}.ofContenders(t.Context(), []*contest{c})[c], func(h hold) int64 { return h.Drivers[0] })
 			slices.Sort(got)
 			slices.Sort(want)
 			if took := time.Since(began); !slices.Equal(got, want) || took > 2*simultaneous {
