@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -126,19 +125,13 @@ func nextRate(low, high float64) float64 {
 }
 
 // bare searches for the highest rate of an endpoint that does no work, which shows the limits of
-// HTTP and of the load generator. It returns nil if there is no such endpoint.
+// HTTP and of the load generator. It returns nil for a user's service.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
-	path := "/healthz"
-	if w.cfg.Service != nil {
-		path = w.cfg.Service.Ready
-	} else if !w.fleet.Ours && !w.fleet.Known() {
+	if !w.fleet.Ours && !w.fleet.Known() {
 		return nil, nil
 	}
-	query := "?{order}" // a request template must contain the order
-	if strings.Contains(path, "?") {
-		query = "&{order}"
-	}
-	shape, _, err := target.Spec{Method: http.MethodGet, Path: path + query, Body: new("")}.Compile()
+	const path = "/healthz"
+	shape, _, err := target.Spec{Method: http.MethodGet, Path: path + "?{order}", Body: new("")}.Compile() // a request template must contain the order
 	if err != nil {
 		return nil, fmt.Errorf("experiment: the endpoint %s: %w", path, err)
 	}

@@ -36,7 +36,7 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Config      RunConfig   `json:"config"`
 	Cells       []Cell      `json:"cells"`
-	Bare        *Bare       `json:"bare,omitempty"` // set only for the peak scenario; nil if the service has no such endpoint
+	Bare        *Bare       `json:"bare,omitempty"` // set only for the peak scenario, and only for our own instances
 
 	// Ended lists the servers that exited unexpectedly, with the time and the cause.
 	Ended []string `json:"-"`
