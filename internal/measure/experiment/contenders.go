@@ -96,9 +96,7 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	if s.in.traits.unknownLock {
 		s.noteEarly(s.claimed(ctx)) // if a grab is a single call, its driver has written when that call is answered
 	}
-	if wait.For(ctx, s.in.lease()*11/10) {
-		return nil
-	}
+	wait.For(ctx, s.in.lease()*11/10)
 	return context.Cause(ctx)
 }
 

@@ -463,17 +463,15 @@ func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 // onlyUpdates reports whether a request writes to the table of the ledger query, but adds no row.
 func (t trail) onlyUpdates(query string) (updates bool) {
 	read := wire.Table(query)
-	for _, c := range t.calls[fault.Alone] {
-		for _, s := range statements(c) {
-			verb, table, _ := strings.Cut(s, " ")
-			if !isWrite(s) || !strings.EqualFold(table, read) {
-				continue
-			}
-			if verb != "UPDATE" {
-				return false
-			}
-			updates = true
+	for _, s := range statements(t.calls[fault.Alone]...) {
+		verb, table, _ := strings.Cut(s, " ")
+		if !isWrite(s) || !strings.EqualFold(table, read) {
+			continue
 		}
+		if verb != "UPDATE" {
+			return false
+		}
+		updates = true
 	}
 	return updates
 }

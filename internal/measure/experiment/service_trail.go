@@ -112,16 +112,14 @@ func withoutNextJob(calls []control.Call, ledger string) []control.Call {
 // first write.
 func ledgerOf(calls []control.Call, query string) (table string) {
 	read := wire.Table(query)
-	for _, c := range calls {
-		for _, s := range statements(c) {
-			verb, of, _ := strings.Cut(s, " ")
-			switch {
-			case !isWrite(s):
-			case read != "" && strings.EqualFold(of, read):
-				return of
-			case table == "" || strings.HasSuffix(table, wire.Stored) || verb == "INSERT":
-				table = of
-			}
+	for _, s := range statements(calls...) {
+		verb, of, _ := strings.Cut(s, " ")
+		switch {
+		case !isWrite(s):
+		case read != "" && strings.EqualFold(of, read):
+			return of
+		case table == "" || strings.HasSuffix(table, wire.Stored) || verb == "INSERT":
+			table = of
 		}
 	}
 	return table
@@ -130,11 +128,9 @@ func ledgerOf(calls []control.Call, query string) (table string) {
 // lockedTable returns the table that a fault locks to delay the winner's write. If the write is a
 // call such as EXECUTE or CALL, which names no table, lockedTable returns the table of the ledger query.
 func (t trail) lockedTable(query string) string {
-	for _, c := range t.calls[fault.Alone] {
-		for _, s := range statements(c) {
-			if verb, table, _ := strings.Cut(s, " "); table == t.ledger && slices.Contains(tableVerbs, verb) {
-				return t.ledger
-			}
+	for _, s := range statements(t.calls[fault.Alone]...) {
+		if verb, table, _ := strings.Cut(s, " "); table == t.ledger && slices.Contains(tableVerbs, verb) {
+			return t.ledger
 		}
 	}
 	return wire.Table(query)
@@ -375,13 +371,15 @@ func withoutOthers(calls, others []control.Call) []control.Call {
 	})
 }
 
-// statements returns the SQL statements of a call, each reduced to its verb and its table.
-func statements(c control.Call) []string {
-	if c.Target != tap.DB {
-		return nil
+// statements returns the SQL statements of calls, each reduced to its verb and its table.
+func statements(calls ...control.Call) (all []string) {
+	for _, c := range calls {
+		if c.Target == tap.DB {
+			_, text, _ := strings.Cut(string(c.Phase), " ")
+			all = append(all, strings.Split(text, wire.Joint)...)
+		}
 	}
-	_, text, _ := strings.Cut(string(c.Phase), " ")
-	return strings.Split(text, wire.Joint)
+	return all
 }
 
 // lockFunctions matches statements that acquire a lock in the database, and unlockFunctions matches
@@ -421,11 +419,9 @@ func does(c control.Call, verb string) bool {
 }
 
 func writtenTables(calls ...control.Call) (tables []string) {
-	for _, c := range calls {
-		for _, s := range statements(c) {
-			if _, table, _ := strings.Cut(s, " "); isWrite(s) {
-				tables = append(tables, table)
-			}
+	for _, s := range statements(calls...) {
+		if _, table, _ := strings.Cut(s, " "); isWrite(s) {
+			tables = append(tables, table)
 		}
 	}
 	return tables

@@ -195,13 +195,9 @@ func (s *strike) answerPaused(ctx context.Context) error {
 	if !s.in.fault.Freezes || s.in.w.cfg.Service == nil {
 		return nil
 	}
-	if err := s.releaseAffected(ctx); err != nil {
-		return err
-	}
-	if !wait.For(ctx, simultaneous) {
-		return context.Cause(ctx)
-	}
-	return nil
+	err := s.releaseAffected(ctx)
+	wait.For(ctx, simultaneous)
+	return cmp.Or(err, context.Cause(ctx))
 }
 
 // longerTimeout is the advice for a client that gives up a delayed call too early.
