@@ -244,8 +244,7 @@ func (r *runner) runAll(ctx context.Context) error {
 	if len(faultless)+len(faulty) == 0 && r.cfg.Resume == nil {
 		return r.save(r.run) // no test is possible, so no later call saves the run
 	}
-	workers := min(len(r.workers), len(faulty))
-	r.progress.expect(len(faultless), len(faulty), workers)
+	r.progress.total = len(faultless) + len(faulty)
 	if err := r.runBare(ctx, len(faultless)); err != nil {
 		return err
 	}
@@ -258,7 +257,7 @@ func (r *runner) runAll(ctx context.Context) error {
 		q = &queue{left: faulty}
 	}
 	g, inWorker := errgroup.WithContext(ctx)
-	for n := range workers {
+	for n := range min(len(r.workers), len(faulty)) {
 		g.Go(func() error { return r.runWorker(inWorker, n, q) })
 	}
 	err := g.Wait()
@@ -299,7 +298,6 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		w.progress.begin(s)
 		c := r.runCell(w, ctx, s)
 		c.Interrupted = c.Interrupted || ctx.Err() != nil
-		w.progress.end()
 		ended := w.ended()
 		w.dirty = w.dirty || len(ended) > 0 // start new servers for the next test
 		if err := r.finish(s, c, ended); err != nil {

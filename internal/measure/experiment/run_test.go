@@ -238,52 +238,6 @@ func TestDurationOfAResumedRun(t *testing.T) {
 	})
 }
 
-// TestTimeLeft estimates the remaining time of a run with three tests without a fault, and then six with a fault in two
-// workers. Both kinds take different times. The time is known as soon as a test of each remaining kind has finished.
-func TestTimeLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newProgress(Config{})
-		p.expect(3, 6, 2)
-		workers := []*workerProgress{{progress: p}, {progress: p}}
-		expect := func(want time.Duration, known bool) {
-			t.Helper()
-			if left, ok := p.timeLeftLocked(); left != want || ok != known {
-				t.Errorf("%v left, known %v; want %v, %v", left, ok, want, known)
-			}
-		}
-		run := func(f catalog.Fault, took time.Duration, workers ...*workerProgress) {
-			for _, w := range workers {
-				w.begin(&cellSpec{CellName: CellName{"setnx", f}})
-			}
-			time.Sleep(took)
-			for _, w := range workers {
-				w.end()
-			}
-		}
-		for range 3 {
-			run(catalog.NoFault, 10*time.Second, workers[0])
-			expect(0, false)
-		}
-		for left := 4; left > 0; left -= 2 { // each worker runs half of the tests that are left
-			run(catalog.Pause, time.Minute, workers...)
-			expect(time.Duration(left/2)*time.Minute, true)
-		}
-		for _, w := range workers {
-			w.begin(&cellSpec{CellName: CellName{"setnx", catalog.Pause}})
-		}
-		time.Sleep(20 * time.Second)
-		expect(40*time.Second, true)
-		for _, w := range workers {
-			w.end()
-		}
-		expect(0, false)
-
-		p.expect(3, 0, 0)
-		run(catalog.NoFault, 10*time.Second, workers[0])
-		expect(20*time.Second, true)
-	})
-}
-
 // TestBudget checks that a cell that exceeds its budget has the verdict unknown, with the reason,
 // even if the run has time left.
 func TestBudget(t *testing.T) {
