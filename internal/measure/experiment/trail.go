@@ -218,10 +218,8 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 // is renewed. It repeats this with a second order, because one renewal may serve both.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
-	for _, g := range []*dryGrab{g, another} {
-		if err := g.startUntil(ctx, fault.AfterRead); err != nil {
-			return err
-		}
+	if err := errors.Join(g.startUntil(ctx, fault.AfterRead), another.startUntil(ctx, fault.AfterRead)); err != nil {
+		return err
 	}
 	renewed := func() (bool, error) {
 		calls, err := g.calls(ctx)
@@ -431,10 +429,7 @@ func (g *dryGrab) proceed(ctx context.Context) error {
 }
 
 func (g *dryGrab) finish(ctx context.Context) error {
-	if err := g.proceed(ctx); err != nil {
-		return err
-	}
-	return g.await(ctx)
+	return errors.Join(g.proceed(ctx), g.await(ctx))
 }
 
 func (g *dryGrab) await(ctx context.Context) error {
