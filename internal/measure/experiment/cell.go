@@ -215,7 +215,7 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 // send sends the requests and counts every response. If answered is not nil, send calls it with
 // each response.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
-	raw, err := w.journal.answers(c, w.suffix())
+	record, closeFile, err := w.journal.answers(c, w.suffix())
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	a.units, a.partial = w.cfg.units(), w.cfg.Shard != nil
 	var accountErr error
 	err = load.Attack(ctx, requests, size, func(res *vegeta.Result, due time.Time) {
-		accountErr = cmp.Or(accountErr, errors.Join(a.add(res, due), raw.Encode(res))) // one error is enough: a full disk causes one for each response
+		accountErr = cmp.Or(accountErr, errors.Join(a.add(res, due), record(res))) // one error is enough: a full disk causes one for each response
 		if answered != nil {
 			answered(a, res)
 		}
@@ -233,7 +233,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	})
 	a.finish()
 	c.lasted(a)
-	return a, errors.Join(err, accountErr, raw.Close())
+	return a, errors.Join(err, accountErr, closeFile())
 }
 
 // warmUp sends the load to other orders for the warm-up time, and ignores the responses.

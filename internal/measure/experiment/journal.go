@@ -77,24 +77,18 @@ func (w *worker) suffix() string {
 	return fmt.Sprintf("-%d", w.repetition)
 }
 
-func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
+// answers creates the file for a test's raw responses. It returns functions that add a response and
+// close the file.
+func (j *journal) answers(c *Cell, suffix string) (add vegeta.Encoder, closeFile func() error, err error) {
 	f, err := os.Create(filepath.Join(j.dir, AnswersFile(c, suffix)))
 	if err != nil {
-		return nil, fmt.Errorf("experiment: %w", err)
+		return nil, nil, fmt.Errorf("experiment: %w", err)
 	}
 	w := bufio.NewWriterSize(f, 1<<16)
-	return &answerFile{f, w, vegeta.NewEncoder(w)}, nil
+	return vegeta.NewEncoder(w), func() error { return errors.Join(w.Flush(), f.Close()) }, nil
 }
 
 // AnswersFile returns the name of the file with a test's raw responses.
 func AnswersFile(c *Cell, suffix string) string {
 	return fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)
 }
-
-type answerFile struct {
-	f      *os.File
-	w      *bufio.Writer
-	Encode vegeta.Encoder
-}
-
-func (a *answerFile) Close() error { return errors.Join(a.w.Flush(), a.f.Close()) }
