@@ -131,10 +131,7 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 		return nil, nil
 	}
 	const path = "/healthz"
-	shape, _, err := target.Spec{Method: http.MethodGet, Path: path + "?{order}", Body: new("")}.Compile() // a request template must contain the order
-	if err != nil {
-		return nil, fmt.Errorf("experiment: the endpoint %s: %w", path, err)
-	}
+	shape, _, _ := target.Spec{Method: http.MethodGet, Path: path + "?{order}", Body: new("")}.Compile() // a request template must contain the order
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
 		return nil, err
 	}
@@ -149,7 +146,7 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 		})
 		a.finish()
 		if a.requests > 0 && err == nil {
-			c.DurationS = new(a.lastEnd.Sub(a.began).Seconds())
+			c.lasted(a)
 			c.answers(a)
 		}
 		return c
