@@ -2,29 +2,27 @@ package main
 
 import (
 	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/service/registry"
-	"grablab/internal/service/registry/registrytest"
 	"grablab/internal/testbed/fleet"
 )
 
 // TestTargetsFromRegistry checks that a run finds its targets in a service registry. It must leave out an
 // instance that was killed but is still listed, and report it.
 func TestTargetsFromRegistry(t *testing.T) {
-	server := registrytest.Start(t)
-	source := "eureka:GRABSVC@" + server
 	db := filepath.Join(t.TempDir(), "t.db")
 	var urls []string
 	var kill func()
 	for range 3 {
-		cmd := loadgen(t, fleet.Command, "-addr", "127.0.0.1:0", "-db", "sqlite:"+db, "-strategy", "mysql-cas", "-work", "5ms", "-registry", "eureka="+server)
+		cmd := loadgen(t, fleet.Command, "-addr", "127.0.0.1:0", "-db", "sqlite:"+db, "-strategy", "mysql-cas", "-work", "5ms")
 		stdout, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -45,18 +43,11 @@ func TestTargetsFromRegistry(t *testing.T) {
 		urls = append(urls, strings.TrimSpace(strings.TrimPrefix(line, "listening on ")))
 	}
 	slices.Sort(urls[:2])
-	until(t, func() bool {
-		s, err := registry.Parse(source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		listed, err := s.Find(t.Context())
-		return err == nil && len(listed) == 3
-	})
 	kill()
+	server := listing(t, urls)
 
 	out := filepath.Join(t.TempDir(), "out")
-	code, stdout, stderr := output(t, loadgen(t, "run", "-targets", source, "-strategies", "mysql-cas", "-orders", "5", "-drivers", "8", "-seed", "1", "-quiet", "-out", out))
+	code, stdout, stderr := output(t, loadgen(t, "run", "-targets", "eureka:GRABSVC@"+server, "-strategies", "mysql-cas", "-orders", "5", "-drivers", "8", "-seed", "1", "-quiet", "-out", out))
 	if code != int(exitDone) {
 		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
 	}
@@ -72,12 +63,17 @@ func TestTargetsFromRegistry(t *testing.T) {
 	t.Log(stdout)
 }
 
-// until waits until has returns true, for at most 30 seconds.
-func until(t *testing.T, has func() bool) {
+// listing starts a Eureka server that lists instances at these URLs, and returns the server's URL.
+func listing(t *testing.T, urls []string) string {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !has(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the condition does not hold after 30 s")
-		}
+	var instances []string
+	for _, u := range urls {
+		host, port, _ := strings.Cut(strings.TrimPrefix(u, "http://"), ":")
+		instances = append(instances, fmt.Sprintf(`{"status":"UP","hostName":%q,"port":{"$":%s,"@enabled":"true"}}`, host, port))
 	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"application":{"instance":[%s]}}`, strings.Join(instances, ","))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }

@@ -1,27 +1,34 @@
 package instance_test
 
 import (
-	"slices"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
-
-	"grablab/internal/service/registry"
-	"grablab/internal/service/registry/registrytest"
 )
 
-// TestInstanceIsRegistered checks that the registry lists an instance while it runs, but not afterwards.
+// TestInstanceIsRegistered checks that an instance registers when it starts, and removes its entry when it
+// ends.
 func TestInstanceIsRegistered(t *testing.T) {
-	server := registrytest.Start(t)
-	source, err := registry.Parse("eureka:grabsvc@" + server)
-	if err != nil {
-		t.Fatal(err)
+	var mu sync.Mutex
+	var calls []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, r.Method+" "+r.URL.Path)
+	}))
+	defer server.Close()
+	made := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(calls, ", ")
 	}
-	url, stop := run(t, configOf(t, "-strategy", "none", "-registry", "eureka="+server))
-	eventually(t, "the registry lists the instance", func() bool {
-		urls, err := source.Find(t.Context())
-		return err == nil && slices.Equal(urls, []string{url})
-	})
+	url, stop := run(t, configOf(t, "-strategy", "none", "-registry", "eureka="+server.URL))
+	eventually(t, "the instance registers", func() bool { return made() == "POST /eureka/apps/GRABSVC" })
 	stop()
-	if urls, err := source.Find(t.Context()); err == nil {
-		t.Errorf("after the end, the registry lists %q", urls)
+	_, port, _ := strings.Cut(strings.TrimPrefix(url, "http://"), ":")
+	if want := "POST /eureka/apps/GRABSVC, DELETE /eureka/apps/GRABSVC/127.0.0.1:grabsvc:" + port; made() != want {
+		t.Errorf("the calls are %q, want %q", made(), want)
 	}
 }

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"grablab/internal/service/registry/registrytest"
 )
 
 var update = flag.Bool("update", false, "write the exchange with the real server to testdata")
@@ -109,8 +107,8 @@ func serve(t *testing.T, h http.HandlerFunc) (url string) {
 func TestExchange(t *testing.T) {
 	var all []exchange
 	url, server := "", ""
-	if registrytest.IsReal() {
-		server = registrytest.Start(t)
+	if isReal() {
+		server = startServer(t)
 		url = record(t, server, &all)
 	} else {
 		url = replay(t)
@@ -147,7 +145,7 @@ func TestExchange(t *testing.T) {
 		t.Fatal(err)
 	}
 	lists("http://127.0.0.1:8004")
-	for registrytest.IsReal() {
+	for isReal() {
 		if urls, err := direct.Instances(ctx, "grabsvc"); err != nil || time.Since(began) > time.Minute {
 			t.Fatalf("listed for a minute: %q, %v", urls, err)
 		} else if len(urls) == 0 {
@@ -157,7 +155,7 @@ func TestExchange(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	lists()
-	if *update && registrytest.IsReal() {
+	if *update && isReal() {
 		var text strings.Builder
 		for i, x := range all {
 			if i > 0 {
@@ -186,7 +184,7 @@ func parse(t *testing.T, text string) *Eureka {
 // TestAnnounce makes the server forget an instance. The instance must register again with its next
 // renewal.
 func TestAnnounce(t *testing.T) {
-	e := parse(t, registrytest.Start(t))
+	e := parse(t, startServer(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	self := Self{App: "grabsvc", Addr: &net.TCPAddr{IP: net.IPv4zero, Port: 8005}, Renew: time.Second}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/service/registry/registrytest"
-
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -75,7 +73,7 @@ func TestFind(t *testing.T) {
 		"grabsvc.example.":                           {a(2), a(1), a(2)},
 		"idle.example.":                              {},
 	})
-	eureka := registrytest.Start(t)
+	eureka := startServer(t)
 	for _, tc := range []struct {
 		source string
 		want   []string

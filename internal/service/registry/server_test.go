@@ -1,5 +1,4 @@
-// Package registrytest provides a Eureka server for tests.
-package registrytest
+package registry
 
 import (
 	"encoding/json"
@@ -19,14 +18,14 @@ import (
 // that examples/eureka builds.
 const jarEnv = "GRABLAB_EUREKA"
 
-// IsReal reports whether Start starts a real Eureka server.
-func IsReal() bool { return os.Getenv(jarEnv) != "" }
+// isReal reports whether startServer starts a real Eureka server.
+func isReal() bool { return os.Getenv(jarEnv) != "" }
 
-// Start starts a Eureka server and returns its URL. By default, the server is a stub. If
+// startServer starts a Eureka server and returns its URL. By default, the server is a stub. If
 // GRABLAB_EUREKA names a jar file, it is real.
-func Start(t *testing.T) (url string) {
+func startServer(t *testing.T) (url string) {
 	t.Helper()
-	if IsReal() {
+	if isReal() {
 		return startJar(t, os.Getenv(jarEnv))
 	}
 	s := httptest.NewServer(&stub{apps: map[string]map[string]json.RawMessage{}})
