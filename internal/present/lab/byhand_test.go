@@ -154,7 +154,7 @@ func TestFailedStrikeIsUndone(t *testing.T) {
 					if answer == nil || !strings.HasSuffix(path, "/await") {
 						return nil
 					}
-					return json.Unmarshal([]byte(`{"held":[{"order":1,"driver":7}]}`), answer)
+					return json.Unmarshal([]byte(`[{"order":1,"driver":7}]`), answer)
 				}},
 				{ID: "8005"},
 			}

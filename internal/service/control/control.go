@@ -23,8 +23,8 @@ import (
 var (
 	setHold    = route[Hold, struct{}]{"PUT", "/lab/holds/{name}"}
 	removeHold = route[struct{}, struct{}]{"DELETE", "/lab/holds/{name}"}
-	listHolds  = route[struct{}, holdsAnswer]{"POST", "/lab/holds"}
-	awaitHeld  = route[awaitRequest, heldAnswer]{"POST", "/lab/holds/{name}/await"}
+	listHolds  = route[struct{}, map[string][]Held]{"POST", "/lab/holds"}
+	awaitHeld  = route[awaitRequest, []Held]{"POST", "/lab/holds/{name}/await"}
 	release    = route[releaseRequest, Answer]{"POST", "/lab/holds/{name}/release"}
 	setClock   = route[clockRequest, struct{}]{"PUT", "/lab/clock"}
 )
@@ -32,14 +32,6 @@ var (
 type awaitRequest struct {
 	N        int     `json:"n"`
 	WithinMS float64 `json:"within_ms"`
-}
-
-type heldAnswer struct {
-	Held []Held `json:"held"`
-}
-
-type holdsAnswer struct {
-	Holds map[string][]Held `json:"holds"`
 }
 
 type releaseRequest struct {
@@ -125,14 +117,12 @@ func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 // Held waits until n calls have reached a breakpoint or within has passed. It returns these calls,
 // even those that have continued since.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
-	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
-	return answer.Held, err
+	return awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 }
 
 // Holds returns the calls that have reached each breakpoint, by breakpoint name.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
-	answer, err := listHolds.call(ctx, c, "", struct{}{})
-	return answer.Holds, err
+	return listHolds.call(ctx, c, "", struct{}{})
 }
 
 // Release lets a stopped call continue, and returns the server's answer. If the breakpoint does not

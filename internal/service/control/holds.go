@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"grablab/internal/catalog"
+	"grablab/internal/history"
 	"grablab/internal/tap"
 )
 
@@ -25,7 +26,8 @@ type Hold struct {
 	// Outcome, if set, decides the outcome of the calls in advance, so that they do not stop. It
 	// may be Delivered or Refused.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike means that a fault hits the stopped calls, so Holds.Note is called for each of them.
+	// Strike means that a fault hits the stopped calls, so Holds records an event when each of them
+	// stops and when it continues.
 	Strike bool `json:"strike,omitempty"`
 }
 
@@ -135,12 +137,9 @@ var (
 // Holds is a set of breakpoints. Every call from an instance to a server goes through Do. The zero
 // value has no breakpoints.
 type Holds struct {
-	// Note, if not nil, is called before a breakpoint with Strike set stops a call. It is never
-	// called concurrently.
-	Note func(Call, Point)
-	// Ended, if not nil, is called when a call that was passed to Note continues. It is not called
-	// if the call is refused.
-	Ended func(Call, Point)
+	// Recorder records the events of breakpoints with Strike set. Without such breakpoints, it may
+	// be nil.
+	Recorder history.Recorder
 
 	mu     sync.Mutex
 	set    []*hold
@@ -151,7 +150,6 @@ type Holds struct {
 type hold struct {
 	Hold
 	name    string
-	ended   func(Call, Point) // Holds.Ended; may be nil
 	calls   []*call
 	changed chan struct{} // closed when a call reaches the breakpoint or the breakpoint is removed
 }
@@ -176,7 +174,7 @@ func (h *Holds) Set(name string, what Hold) {
 	if h.counts == nil {
 		h.counts, h.resent = map[Call]int{}, map[Call]*call{}
 	}
-	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
+	h.set = append(h.set, &hold{Hold: what, name: name, changed: make(chan struct{})})
 }
 
 // Remove removes a breakpoint and lets its stopped calls continue. It returns ErrNoHold if there is
@@ -197,7 +195,7 @@ func (h *Holds) Close() {
 func (h *Holds) removeLocked(l *hold, as Outcome) {
 	h.set = slices.DeleteFunc(h.set, func(o *hold) bool { return o == l })
 	for _, c := range l.calls {
-		c.releaseLocked(l, as)
+		h.releaseLocked(c, l, as)
 	}
 	close(l.changed)
 	if len(h.set) == 0 {
@@ -264,7 +262,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	var released *call
 	err = h.withHold(name, func(l *hold) {
 		for _, c := range l.calls {
-			if c.Call == which && (c.State == Replied) == (as == ReplyDelivered) && c.releaseLocked(l, as) {
+			if c.Call == which && (c.State == Replied) == (as == ReplyDelivered) && h.releaseLocked(c, l, as) {
 				released = c
 			}
 		}
@@ -284,16 +282,20 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 }
 
 // releaseLocked lets a call continue. It returns false if this breakpoint does not stop the call.
-func (c *call) releaseLocked(by *hold, as Outcome) bool {
+func (h *Holds) releaseLocked(c *call, by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
 	}
 	c.State, c.outcome = Released, as
-	if by.Strike && by.ended != nil && as != Refused {
-		by.ended(c.Call, by.At)
+	if by.Strike && as != Refused {
+		h.recordStrike(history.OK, c.Call, by.At)
 	}
 	close(c.released)
 	return true
+}
+
+func (h *Holds) recordStrike(kind history.Kind, c Call, at Point) {
+	h.Recorder.Record(history.Event{Kind: kind, Op: history.Strike, Order: c.Order, Driver: c.Driver, Note: at.String()})
 }
 
 // Do implements tap.Tap. If a breakpoint stops the call, Do waits until the call is released. Then
@@ -402,8 +404,8 @@ func (h *Holds) meetLocked(c *call, after bool) bool {
 		if !l.At.matches(c.Call, after) || !l.appliesTo(c) {
 			continue
 		}
-		if l.Strike && h.Note != nil {
-			h.Note(c.Call, l.At)
+		if l.Strike {
+			h.recordStrike(history.Info, c.Call, l.At)
 		}
 		l.calls = append(l.calls, c)
 		close(l.changed)

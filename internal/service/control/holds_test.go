@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/history"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 )
@@ -59,7 +60,11 @@ func grabOf(ctx context.Context, holds *control.Holds, order, driver int64, phas
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var noted []string
-		holds := &control.Holds{Note: func(_ control.Call, p control.Point) { noted = append(noted, p.String()) }}
+		holds := &control.Holds{Recorder: recorderFunc(func(e history.Event) {
+			if e.Kind == history.Info {
+				noted = append(noted, e.Note)
+			}
+		})}
 		holds.Set("here", control.Hold{At: beforeClaim, First: 7, Count: 2, Drivers: []int64{1, 3, 4, 5}, Strike: true})
 		var sent drivers
 

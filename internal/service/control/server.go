@@ -16,21 +16,14 @@ import (
 type Server struct {
 	Holds
 	instance string
-	recorder history.Recorder
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
 // NewServer returns a Server for an instance whose clock is initially ahead of the true time. For
 // each call that a fault hits, the Server records an event in r.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
-	s := &Server{instance: instance, recorder: r}
+	s := &Server{Holds: Holds{Recorder: r}, instance: instance}
 	s.ahead.Store(int64(ahead))
-	s.Note = func(c Call, at Point) {
-		r.Record(history.Event{Kind: history.Info, Op: history.Strike, Order: c.Order, Driver: c.Driver, Note: at.String()})
-	}
-	s.Ended = func(c Call, at Point) {
-		r.Record(history.Event{Kind: history.OK, Op: history.Strike, Order: c.Order, Driver: c.Driver, Note: at.String()})
-	}
 	return s
 }
 
@@ -40,7 +33,7 @@ func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.L
 // Record records an event. If the event ends a phase, Record waits while a breakpoint stops the
 // grab there.
 func (s *Server) Record(e history.Event) {
-	s.recorder.Record(e)
+	s.Recorder.Record(e)
 	if e.Kind == history.OK && e.Op != history.Renew { // renewals in the background do not belong to a phase of a grab
 		s.PhaseEnded(tap.Phase(e.Op), e.Order, e.Driver)
 	}
@@ -64,14 +57,13 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 		s.Set(name, h)
 		return none, nil
 	})
-	listHolds.serve(mux, func(context.Context, string, struct{}) (holdsAnswer, error) {
-		return holdsAnswer{s.All()}, nil
+	listHolds.serve(mux, func(context.Context, string, struct{}) (map[string][]Held, error) {
+		return s.All(), nil
 	})
-	awaitHeld.serve(mux, func(ctx context.Context, name string, in awaitRequest) (heldAnswer, error) {
+	awaitHeld.serve(mux, func(ctx context.Context, name string, in awaitRequest) ([]Held, error) {
 		ctx, cancel := context.WithTimeout(ctx, fromMillis(in.WithinMS))
 		defer cancel()
-		held, err := s.Await(ctx, name, in.N)
-		return heldAnswer{held}, err
+		return s.Await(ctx, name, in.N)
 	})
 	release.serve(mux, func(ctx context.Context, name string, in releaseRequest) (Answer, error) {
 		answer, err := s.Release(ctx, name, in.Call, in.Outcome)
