@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
 
 	"grablab/internal/grab"
 	"grablab/internal/service/control"
@@ -310,11 +308,13 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	})
-	since, says := time.Now(), ""
+	found := time.Now() // when the ready path last had another status than 404
 	for {
 		err := in.askReady(ctx)
-		if line, missing := in.readyIsMissing(err); !missing || line != says {
-			since, says = time.Now(), line
+		status, ok := errors.AsType[*StatusError](err)
+		missing := ok && status.Code == http.StatusNotFound && in.fleet.service != nil
+		if !missing {
+			found = time.Now()
 		}
 		if took := time.Since(began); err != nil && in.fleet.service != nil && took > sayAfter {
 			if ours, _ := in.listens(); ours && errors.Is(in.asked(ctx), syscall.ECONNREFUSED) {
@@ -334,7 +334,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("%w. If its output names another port, let each instance use its own port there, because they run at the same time", errPortTaken)
 		case !in.alive():
 			return errors.New("it exited before it was ready")
-		case time.Since(since) > missingFor:
+		case missing && time.Since(found) > within/12:
 			return fmt.Errorf("its ready path does not exist: %w: correct ready", err)
 		case !wait.For(ctx, 20*time.Millisecond) && in.alive() && run.Err() == nil:
 			printed := ""
@@ -344,32 +344,6 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("its process is running, but was not ready within %v: %w%s", within, err, printed)
 		}
 	}
-}
-
-// missingFor is how long a service's ready path may return status 404 while the service prints
-// nothing. After that, the path is probably wrong.
-const missingFor = 5 * time.Second
-
-// readyIsMissing reports whether err means that a service's ready path does not exist. It also
-// returns the last output line, which shows whether the service makes progress. The service may log
-// each request, so readyIsMissing skips lines that name the path and removes digits.
-func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
-	status, ok := errors.AsType[*StatusError](err)
-	if !ok || status.Code != http.StatusNotFound || in.fleet.service == nil {
-		return "", false
-	}
-	path := regexp.MustCompile(regexp.QuoteMeta(in.fleet.service.Ready) + `(\W|$)`) // "/" is not in a/b
-	for l := range strings.Lines(in.proc.LogTail()) {
-		if !path.MatchString(l) {
-			line = l
-		}
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, line), true
 }
 
 // askReady returns nil if the instance is ready. If another process responds on its port, it
