@@ -29,7 +29,7 @@ func (s *lateService) instance(name string) http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { _ = json.NewEncoder(w).Encode(view(r)) })
 	}
 	answer("GET /healthz", func(*http.Request) any { return grab.Health{Status: "ok", Instance: name} })
-	answer("GET /strategy", func(*http.Request) any { return grab.CurrentStrategy{Name: "none", LeaseMS: 50} })
+	answer("GET /strategies", func(*http.Request) any { return []string{"none"} })
 	answer("PUT /strategy", func(*http.Request) any { return grab.CurrentStrategy{Name: "none", LeaseMS: 50} })
 	answer("POST /orders", func(r *http.Request) any {
 		var asked grab.OrdersView

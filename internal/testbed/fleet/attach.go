@@ -177,13 +177,15 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 		hint := cmp.Or(notHTTP(err), ": start it, or correct -targets. GET /healthz only shows whether the target runs, so any response will do")
 		return fmt.Errorf("target %s does not answer: %w%s", in.URL, err, hint)
 	}
-	strategies, listed := f.client.strategiesOf(ctx, in.URL)
+	var strategies []Strategy
+	if f.client.call(ctx, http.MethodGet, in.URL+"/strategies", nil, &strategies) != nil {
+		strategies = nil // the response may be anything, because the call is optional
+	}
 	named := slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == health.Instance })
 	if health.Instance != "" && !named && !f.Started() && len(strategies) > 0 {
 		in.ID = health.Instance
 	}
 	if index == 0 {
-		f.unlisted = !listed
 		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0
 	}
 	if !slices.Equal(byName(strategies), byName(f.Strategies)) {
@@ -207,24 +209,11 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf asks an instance for its strategies. If the instance cannot list them, listed is
-// false, and the result contains only the current strategy.
-func (c client) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
-	if c.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
-		return strategies, true
-	}
-	var current grab.CurrentStrategy
-	if c.call(ctx, http.MethodGet, base+"/strategy", nil, &current) == nil && current.Name != "" {
-		return []Strategy{{current.Name, true}}, false
-	}
-	return nil, false
-}
-
 // Known reports whether the instances run grabsvc and have reported their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
 func (f *Fleet) checkStrategies(names []string) error {
-	if len(names) == 0 || f.unlisted && !f.Foreign {
+	if len(names) == 0 {
 		return nil
 	}
 	if f.Foreign {

@@ -45,7 +45,6 @@ type Fleet struct {
 
 	client    client
 	probes    int64           // id of the first driver for test requests after the load
-	unlisted  bool            // whether the control API does not list the strategies
 	open      *target.Opening // how to open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call to the service opens orders
 
