@@ -166,11 +166,15 @@ const portTries = 5
 
 var errPortTaken = errors.New("another process uses its port")
 
-// chooseAddr chooses a free address, and sets all instance fields that depend on the port.
+// chooseAddr chooses the requested address, or another free one if it is in use. It sets all instance
+// fields that depend on the port.
 func (in *Instance) chooseAddr() error {
-	addr, err := in.pickAddr()
-	if err != nil {
-		return err
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port))
+	if in.port == 0 || proc.Taken(addr) || !in.reserve() {
+		var err error
+		if addr, err = proc.FreeAddr(); err != nil {
+			return err
+		}
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	if want := strconv.Itoa(in.port); in.port != 0 && port != want && in.ID == "" {
@@ -179,14 +183,6 @@ func (in *Instance) chooseAddr() error {
 	in.ID, in.addr, in.URL = port, addr, "http://"+addr
 	in.events = filepath.Join(in.fleet.stack.Dir, "events-"+port+".jsonl")
 	return nil
-}
-
-// pickAddr returns the requested address, or another free one if it is in use.
-func (in *Instance) pickAddr() (string, error) {
-	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !proc.Taken(addr) && in.reserve() {
-		return addr, nil
-	}
-	return proc.FreeAddr()
 }
 
 // reserve reserves the port while the instance is down. Otherwise, instances from other runs of
@@ -404,7 +400,10 @@ func (in *Instance) Restart(ctx context.Context) error {
 	}
 	var err error
 	for range restartTries {
-		if err = in.startAgain(ctx); err == nil || ctx.Err() != nil {
+		if err = in.awaitPort(ctx); err == nil {
+			err = in.start(ctx, withStrategy(in.args, in.strategy))
+		}
+		if err == nil || ctx.Err() != nil {
 			break
 		}
 	}
@@ -427,14 +426,6 @@ func (in *Instance) awaitPort(ctx context.Context) error {
 		err = fmt.Errorf("cannot restart %s (port %s): %w: repeat the run", in.Name(), in.ID, errPortTaken)
 	}
 	return err
-}
-
-// startAgain starts the instance once its port is free.
-func (in *Instance) startAgain(ctx context.Context) error {
-	if err := in.awaitPort(ctx); err != nil {
-		return err
-	}
-	return in.start(ctx, withStrategy(in.args, in.strategy))
 }
 
 // withStrategy sets the -strategy flag in args, so that a restarted instance uses the strategy from

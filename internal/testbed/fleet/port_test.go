@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
 )
 
 // TestReserve checks that two runs never choose the same port, even while nothing listens on it.
@@ -23,14 +24,17 @@ func TestReserve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := &Instance{port: port}, &Instance{port: port}
+	run := func() *Instance {
+		f := New(Config{Instances: 1, Say: func(string, ...any) {}}, &stack.Stack{}, port)
+		return f.Instances[0]
+	}
+	first, second := run(), run()
 	picks := func(in *Instance) string {
 		t.Helper()
-		got, err := in.pickAddr()
-		if err != nil {
+		if err := in.chooseAddr(); err != nil {
 			t.Fatal(err)
 		}
-		return got
+		return in.addr
 	}
 	if got := picks(first); got != addr {
 		t.Errorf("the first run gets %s, want %s", got, addr)

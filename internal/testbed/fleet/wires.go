@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"grablab/internal/catalog"
 	"grablab/internal/history"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -176,11 +177,16 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
+// wired returns the instances with proxies.
+func (f *Fleet) wired() []*Instance {
+	return catalog.Filter(f.Instances, func(in *Instance) bool { return in.wires != nil })
+}
+
 // Asking implements load.Asking. It tells the proxies that a client is about to ask for a request's
 // result. The client must call answered when it has the result.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
-	for _, in := range f.Instances {
-		if in.URL == of.Target && in.wires != nil {
+	for _, in := range f.wired() {
+		if in.URL == of.Target {
 			return in.wires.ask(ctx, of.Order)
 		}
 	}
@@ -367,10 +373,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 // Recognize tells the proxies which requests an instance makes to grab an order. idle contains the
 // requests that it makes even while it handles no grabs.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
-	for _, in := range f.Instances {
-		if in.wires != nil {
-			in.wires.recognize(grab, idle)
-		}
+	for _, in := range f.wired() {
+		in.wires.recognize(grab, idle)
 	}
 }
 
@@ -378,7 +382,7 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range grab {
-		_, text, _ := strings.Cut(string(c.Phase), " ")
+		text := textOf(c.Phase)
 		if strings.Contains(text, ownDriver) {
 			w.driverTexts[text] = true
 		}
@@ -388,9 +392,14 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	}
 	w.idle, w.busy = map[string]bool{}, map[uint64]bool{}
 	for _, c := range idle {
-		_, text, _ := strings.Cut(string(c.Phase), " ")
-		w.idle[text] = true
+		w.idle[textOf(c.Phase)] = true
 	}
+}
+
+// textOf returns the text of a request without the server's name, as in normalize.
+func textOf(call tap.Phase) string {
+	_, text, _ := strings.Cut(string(call), " ")
+	return text
 }
 
 // IgnoreNumbers tells the proxies that the numbers in the keys of these calls differ between grabs.
@@ -398,8 +407,7 @@ func (f *Fleet) IgnoreNumbers(calls ...tap.Phase) {
 	for _, in := range f.Instances {
 		in.wires.mu.Lock()
 		for _, c := range calls {
-			_, text, _ := strings.Cut(string(c), " ")
-			in.wires.numbered[WithoutNumbers(text)] = true
+			in.wires.numbered[WithoutNumbers(textOf(c))] = true
 		}
 		in.wires.mu.Unlock()
 	}
@@ -408,8 +416,8 @@ func (f *Fleet) IgnoreNumbers(calls ...tap.Phase) {
 // EndedByItself describes a user's instance that has exited unexpectedly. If there is none, it
 // returns "".
 func (f *Fleet) EndedByItself() string {
-	for _, in := range f.Instances {
-		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
+	for _, in := range f.wired() {
+		if in.proc != nil && in.proc.ByItself() != "" {
 			return in.proc.ByItself()
 		}
 	}
@@ -419,10 +427,7 @@ func (f *Fleet) EndedByItself() string {
 // Unreadable explains why a proxy could not decode a connection. If all connections were decoded,
 // it returns "".
 func (f *Fleet) Unreadable() string {
-	for _, in := range f.Instances {
-		if in.wires == nil {
-			continue
-		}
+	for _, in := range f.wired() {
 		for _, p := range in.wires.proxies {
 			if why := p.Unreadable(); why != "" {
 				return in.Name() + ": " + why
@@ -447,10 +452,8 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of the instances to other servers, as [Setup.Routes] does. Instances without a route
 // are connected to the servers themselves. Without proxies, RouteTo does nothing.
 func (f *Fleet) RouteTo(routes map[int]stack.Addresses) {
-	for _, in := range f.Instances {
-		if in.wires != nil {
-			in.wires.lead(in.servers(Setup{Routes: routes}))
-		}
+	for _, in := range f.wired() {
+		in.wires.lead(in.servers(Setup{Routes: routes}))
 	}
 }
 
