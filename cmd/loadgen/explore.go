@@ -241,7 +241,7 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	if err := errors.Join(s.render(stdout, results), unsaved); err != nil {
 		return err
 	}
-	if s.format == "mermaid" && firstFailure(results) == nil {
+	if s.format == "mermaid" && len(failures(results)) == 0 {
 		fmt.Fprintln(stderr, "no failure was found, so there is no diagram")
 	}
 	if err != nil && !interrupted {
@@ -255,13 +255,8 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 
 // save writes the schedule of each failure to a file.
 func (s *exploreSettings) save(results []explore.Result) error {
-	for _, r := range results {
-		for _, f := range r.Failures {
-			if err := s.write(f); err != nil {
-				return err
-			}
-		}
-		if err := s.save(r.Parts); err != nil {
+	for _, f := range failures(results) {
+		if err := s.write(f); err != nil {
 			return err
 		}
 	}
@@ -346,23 +341,18 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstFailure returns the first failure in the results and their parts, or nil if there is none.
-func firstFailure(results []explore.Result) *explore.Failure {
+// failures returns all failures in the results and their parts.
+func failures(results []explore.Result) (all []explore.Failure) {
 	for _, r := range results {
-		if len(r.Failures) > 0 {
-			return &r.Failures[0]
-		}
-		if f := firstFailure(r.Parts); f != nil {
-			return f
-		}
+		all = slices.Concat(all, r.Failures, failures(r.Parts))
 	}
-	return nil
+	return all
 }
 
 // firstDiagram draws a diagram of the first failure. It writes nothing if there is no failure.
 func firstDiagram(w io.Writer, e report.Exploration) error {
-	if f := firstFailure(e.Results); f != nil {
-		return report.Mermaid(w, *f)
+	if all := failures(e.Results); len(all) > 0 {
+		return report.Mermaid(w, all[0])
 	}
 	return nil
 }

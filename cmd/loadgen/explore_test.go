@@ -333,18 +333,16 @@ func TestReplayIsQuoted(t *testing.T) {
 	}
 }
 
-// TestFirstFailure checks that the diagram shows the first failure, even if only a later part of a
-// portfolio found one.
-func TestFirstFailure(t *testing.T) {
+// TestFailures checks that failures lists the failures of all parts of a portfolio, in order.
+func TestFailures(t *testing.T) {
 	of := func(property string) []explore.Failure { return []explore.Failure{{Property: property}} }
 	for want, results := range map[string][]explore.Result{
-		"":  {{Strategy: "a"}, {Strategy: "b", Parts: []explore.Result{{}, {}}}},
-		"x": {{Strategy: "a"}, {Strategy: "b", Failures: of("x"), Parts: []explore.Result{{Failures: of("y")}}}},
-		"y": {{Strategy: "a", Parts: []explore.Result{{}, {Failures: of("y")}}}, {Strategy: "b", Failures: of("x")}},
+		"":   {{Strategy: "a"}, {Strategy: "b", Parts: []explore.Result{{}, {}}}},
+		"xy": {{Strategy: "a"}, {Strategy: "b", Failures: of("x"), Parts: []explore.Result{{Failures: of("y")}}}},
+		"yx": {{Strategy: "a", Parts: []explore.Result{{}, {Failures: of("y")}}}, {Strategy: "b", Failures: of("x")}},
 	} {
-		got := firstFailure(results)
-		if (got == nil) != (want == "") || got != nil && got.Property != want {
-			t.Errorf("got %+v, want %q", got, want)
+		if got := catalog.Join(failures(results), "", func(f explore.Failure) string { return f.Property }); got != want {
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
