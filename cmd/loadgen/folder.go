@@ -109,39 +109,19 @@ const lockName = ".loadgen.lock"
 // claim locks the result folder for this process. It returns an error if another process uses the
 // folder, or if the folder is not writable.
 func (f *folder) claim() error {
-	for {
-		name := filepath.Join(f.path, lockName)
-		lock := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR))
-		free, err := lock.TryLock()
-		if err != nil {
-			return fmt.Errorf("result folder: %w", err)
-		}
-		if !free {
-			owner, _ := os.ReadFile(name) // empty if the owner has not written its id yet
-			return fmt.Errorf("result folder: %s is in use by %s: wait until it has ended, or use another folder", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
-		}
-		f.lock = lock
-		if current, err := f.isCurrent(name); err != nil || !current { // the previous owner has removed the file, so lock the new file
-			if err := errors.Join(err, lock.Close()); err != nil {
-				return fmt.Errorf("result folder: %w", err)
-			}
-			continue
-		}
-		owner := fmt.Sprintf("process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
-		_ = os.WriteFile(name, []byte(owner), 0o644) // some systems forbid writing to a locked file
-		return nil
+	name := filepath.Join(f.path, lockName)
+	f.lock = flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR))
+	free, err := f.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("result folder: %w", err)
 	}
-}
-
-// isCurrent reports whether the path name still refers to the locked file. Another process may have
-// deleted or replaced that file.
-func (f *folder) isCurrent(name string) (bool, error) {
-	found, err := os.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	if !free {
+		owner, _ := os.ReadFile(name) // empty if the owner has not written its id yet
+		return fmt.Errorf("result folder: %s is in use by %s: wait until it has ended, or use another folder", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
 	}
-	locked, lockErr := f.lock.Stat()
-	return os.SameFile(found, locked), errors.Join(err, lockErr)
+	owner := fmt.Sprintf("process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
+	_ = os.WriteFile(name, []byte(owner), 0o644) // some systems forbid writing to a locked file
+	return nil
 }
 
 // close unlocks the folder, and removes it if it is new and the run has not started. A second call
