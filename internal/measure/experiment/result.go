@@ -112,9 +112,6 @@ type RunConfig struct {
 	// Rules define which responses of a service mean that a driver won or lost. They are nil for
 	// instances of our own service.
 	Rules *target.Rules `json:"rules,omitempty"`
-	// Unreachable maps each registered instance that does not answer to its error. Such an instance
-	// receives no load.
-	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
 // Cell is the result of testing one strategy under one fault. docs/results.md defines every figure.

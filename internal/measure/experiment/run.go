@@ -193,7 +193,7 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 		r.progress.say("%s; %s", cmp.Or(env.Redis, "no Redis"), env.Database)
 	} else {
 		env.Stack = "targets"
-		r.run.Config.Instances, r.run.Config.Unreachable = len(w.fleet.Instances), w.fleet.Unreachable
+		r.run.Config.Instances = len(w.fleet.Instances)
 		if w.theirs != nil {
 			if env.Database, err = w.theirs.Version(ctx); err != nil {
 				return err

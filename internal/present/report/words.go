@@ -62,9 +62,6 @@ func loadLine(run *experiment.Run) string {
 	if c.Repeat > 1 {
 		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)
 	}
-	for _, url := range slices.Sorted(maps.Keys(c.Unreachable)) {
-		line += fmt.Sprintf("; the service registry also lists %s, which does not answer (%s) and got no load", url, c.Unreachable[url])
-	}
 	known := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
 	if len(known) == 0 {
 		return line

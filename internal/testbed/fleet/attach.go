@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -61,8 +60,11 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
 	if len(urls) == 1 && registry.IsSource(urls[0]) {
-		var err error
-		if urls, f.Unreachable, err = f.client.find(ctx, urls[0]); err != nil {
+		source, err := registry.Parse(urls[0])
+		if err == nil {
+			urls, err = source.Find(ctx)
+		}
+		if err != nil {
 			return f, fmt.Errorf("fleet: -targets %w", err)
 		}
 	}
@@ -76,43 +78,6 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 		return f, err
 	}
 	return f, f.Identify(ctx, t)
-}
-
-// findTimeout is the response timeout for registered instances. After that, an instance counts as
-// unreachable.
-const findTimeout = 5 * time.Second
-
-// find looks up instances in a registry, and returns the base URLs of all that respond, and the
-// errors of the others.
-func (c client) find(ctx context.Context, text string) (urls []string, unreachable map[string]string, err error) {
-	source, err := registry.Parse(text)
-	if err != nil {
-		return nil, nil, err
-	}
-	listed, err := source.Find(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
-	defer cancel()
-	silent := make([]*url.Error, len(listed))
-	var asking sync.WaitGroup
-	for i, base := range listed {
-		asking.Go(func() { errors.As(c.call(ctx, http.MethodGet, base+"/healthz", nil, nil), &silent[i]) })
-	}
-	asking.Wait()
-	unreachable = map[string]string{}
-	for i, base := range listed {
-		if err := silent[i]; err != nil {
-			unreachable[base] = err.Err.Error()
-		} else {
-			urls = append(urls, base)
-		}
-	}
-	if len(urls) == 0 {
-		err = fmt.Errorf("%s: none of the listed instances responds, for example %s: %w", text, listed[0], silent[0].Err)
-	}
-	return urls, unreachable, err
 }
 
 // ForeignStrategy is the strategy name for a service that cannot switch strategies.

@@ -40,8 +40,6 @@ type Fleet struct {
 	Foreign    bool          // whether the instances have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first instance; zero if the instance does not report them
-	// Unreachable contains the errors of registered instances that do not respond, by base URL.
-	Unreachable map[string]string
 
 	client    client
 	probes    int64           // id of the first driver for test requests after the load
