@@ -108,7 +108,7 @@ func work(t *testing.T, own lock.Strategy) {
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	dir := cmp.Or(b.Dir, filepath.Join("testdata", "explore"))
 	for _, f := range failures {
-		file := filepath.Join(dir, fileName(f.Schedule.Strategy, f.Property)+".txt")
+		file := filepath.Join(dir, f.Schedule.Strategy+"-"+f.Property+".txt")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}

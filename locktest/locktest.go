@@ -168,13 +168,3 @@ func childCommand(t *testing.T, id string) []string {
 	}
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
-
-// fileName joins parts to a file name, and replaces characters that are invalid in file names.
-func fileName(parts ...string) string {
-	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune(`/\:*?"<>| `, r) {
-			return '-'
-		}
-		return r
-	}, strings.Join(parts, "-"))
-}
