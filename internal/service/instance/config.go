@@ -80,7 +80,7 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 	return []flags.Flag{
 		flags.New("addr", "HOST:PORT", "listen on HOST:PORT; port 0 means any free port", flags.One(&cfg.Addr, flags.Checked(checkAddr))),
-		flags.New("instance", "NAME", "call this instance NAME (default: its port)", flags.One(&cfg.Instance, flags.Checked(checkName))),
+		flags.New("instance", "NAME", "call this instance NAME (default: its port)", flags.One(&cfg.Instance, flags.Where(flags.Text, isName, fmt.Sprintf("must have at most %d bytes", maxName)))),
 		flags.New("db", "DSN", "use the database at DSN: MySQL, a server with the MySQL protocol, or sqlite:/path/file.db", flags.One(&cfg.DB, flags.Text)),
 		flags.New("max-db-conns", "N", "open at most N database connections", flags.One(&cfg.MaxConns, flags.WholeNumber(2, 100_000))),
 		flags.New("redis", "ADDR", "use the Redis at ADDR; several addresses, separated by commas, must be nodes of one Cluster", flags.One(&cfg.Redis, addrs(checkAddr))),
@@ -89,7 +89,7 @@ func newFlags(cfg *Config) []flags.Flag {
 		flags.New("redlock", "ADDR,ADDR,…", "use the independent Redlock nodes at ADDR,ADDR,…; NAME@ADDR means the master NAME of the Sentinel at ADDR", flags.One(&cfg.Redlock, addrs(checkNode))),
 		flags.New("zk", "ADDR,ADDR,…", "use the ZooKeeper servers at ADDR,ADDR,…", flags.One(&cfg.ZooKeeper, addrs(checkAddr))),
 		flags.New("etcd", "ADDR,ADDR,…", "use the etcd members at ADDR,ADDR,…", flags.One(&cfg.Etcd, addrs(checkAddr))),
-		flags.New("strategy", "NAME", "lock with strategy NAME: "+flags.Join(lock.Names()), flags.One(&cfg.Strategy, flags.Checked(checkStrategy))),
+		flags.New("strategy", "NAME", "lock with strategy NAME: "+flags.Join(lock.Names()), flags.One(&cfg.Strategy, flags.Valid(lock.Find))),
 		flags.New("work", "DURATION", "let each driver work for DURATION between its read and its write", flags.One(&cfg.Work, flags.AtLeast(0))),
 		flags.New("ttl", "DURATION", "let a lock expire after DURATION without renewal", flags.One(&cfg.TTL, flags.AtLeast(time.Millisecond))),
 		flags.New("wait", "DURATION", "wait at most DURATION for a lock; 0 tries once", flags.One(&cfg.Wait, flags.AtLeast(0))),
@@ -125,17 +125,8 @@ func Parse(args []string) (Config, error) {
 	return cfg, nil
 }
 
-func checkName(name string) error {
-	if len(name) > maxName {
-		return fmt.Errorf("must have at most %d bytes", maxName)
-	}
-	return nil
-}
-
-func checkStrategy(name string) error {
-	_, err := lock.Find(name)
-	return err
-}
+// isName reports whether name fits into the database column.
+func isName(name string) bool { return len(name) <= maxName }
 
 // parseGuard parses a guard name. A guard is the condition for writing a winner. An empty name
 // selects the strategy's default.

@@ -294,9 +294,10 @@ func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]e
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
 		var (
-			asking sync.WaitGroup
-			mu     sync.Mutex
-			checks = map[string]error{}
+			asking        sync.WaitGroup
+			mu            sync.Mutex
+			checks        = map[string]error{}
+			nodes, others int // servers that are down: Redlock nodes and others
 		)
 		for name, ping := range c.pings {
 			asking.Go(func() {
@@ -304,20 +305,17 @@ func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]e
 				mu.Lock()
 				defer mu.Unlock()
 				checks[name] = err
+				switch {
+				case err == nil:
+				case strings.HasPrefix(name, "redlock-"):
+					nodes++
+				default:
+					others++
+				}
 			})
 		}
 		asking.Wait()
-		nodes, others := 0, true
-		for name, err := range checks {
-			switch {
-			case err == nil:
-			case strings.HasPrefix(name, "redlock-"):
-				nodes++
-			default:
-				others = false
-			}
-		}
-		return checks, others && 2*nodes < max(len(c.redlock), 1)
+		return checks, others == 0 && 2*nodes < max(len(c.redlock), 1)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,8 +29,6 @@ const (
 	callTimeout = 5 * time.Second
 	// retryAfter limits the pause before a retry.
 	retryAfter = 5 * time.Second
-	// maxReply limits the reply size in bytes.
-	maxReply = 16 << 20
 )
 
 // up is the status of an instance that accepts requests.
@@ -200,10 +197,7 @@ func (e *Eureka) call(ctx context.Context, method string, of *registration, body
 		return err
 	}
 	defer resp.Body.Close()
-	got, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	switch {
-	case err != nil:
-		return err
 	case resp.StatusCode == http.StatusNotFound:
 		return errUnknown
 	case resp.StatusCode/100 != 2:
@@ -211,5 +205,5 @@ func (e *Eureka) call(ctx context.Context, method string, of *registration, body
 	case reply == nil:
 		return nil
 	}
-	return json.Unmarshal(got, reply)
+	return json.NewDecoder(resp.Body).Decode(reply)
 }
