@@ -30,7 +30,7 @@ func Usage(format string, args ...any) error {
 // Flag describes one flag of a command.
 type Flag struct {
 	Name  string
-	Arg   string // value placeholder in the help, such as N; empty for a switch
+	Arg   string // value placeholder in the help, such as N; empty for a switch, so that -x means -x=true
 	About string // help text; the help hides a flag without one
 	Value flag.Value
 }
@@ -107,7 +107,11 @@ func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // discard the output, because the caller prints errors and help
 	for _, f := range flags {
-		fs.Var(recorder{f.Value, f.Name, line}, f.Name, f.About)
+		define := fs.Func
+		if f.Arg == "" {
+			define = fs.BoolFunc
+		}
+		define(f.Name, f.About, func(text string) error { return line.set(f, text) })
 	}
 	for {
 		if err := ff.Parse(fs, args); errors.Is(err, flag.ErrHelp) {
@@ -168,34 +172,13 @@ func withoutContext(err error) error {
 	return errors.New(text)
 }
 
-// recorder is a flag.Value that also stores the flag's values in a Line.
-type recorder struct {
-	flag.Value
-	name string
-	line *Line
-}
-
-// Set parses the value and records it.
-func (r recorder) Set(text string) error {
-	if err := r.Value.Set(text); err != nil {
-		r.line.failed = fmt.Errorf("%s: %w", Label(r.name, text), err)
+// set parses the value of a flag and records it.
+func (l *Line) set(f Flag, text string) error {
+	if err := f.Value.Set(text); err != nil {
+		l.failed = fmt.Errorf("%s: %w", Label(f.Name, text), err)
 		return err
 	}
-	r.line.values[r.name] = text
-	r.line.Flags = append(r.line.Flags, "-"+r.name+"="+text)
+	l.values[f.Name] = text
+	l.Flags = append(l.Flags, "-"+f.Name+"="+text)
 	return nil
-}
-
-// IsBoolFlag reports whether the flag takes no value.
-func (r recorder) IsBoolFlag() bool {
-	v, ok := r.Value.(interface{ IsBoolFlag() bool })
-	return ok && v.IsBoolFlag()
-}
-
-// String returns the current value, even for a zero recorder, as package flag requires.
-func (r recorder) String() string {
-	if r.Value == nil {
-		return ""
-	}
-	return r.Value.String()
 }

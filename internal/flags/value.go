@@ -21,8 +21,6 @@ type value[T any] struct {
 	parse Parser[T]
 	set   func(T)
 	get   func() T // returns the default that the help shows; nil if there is none
-	// isSwitch tells package flag that the flag takes no argument, so that -x means -x=true.
-	isSwitch bool
 }
 
 // One returns a flag.Value that stores its value in *p. A repeated flag overwrites the value.
@@ -35,13 +33,10 @@ func Many[T any](p *[]T, parse Parser[T]) flag.Value {
 	return value[T]{parse: parse, set: func(v T) { *p = append(*p, v) }}
 }
 
-// Switch returns a flag.Value that takes no argument and sets *on.
+// Switch returns a flag.Value that sets *on. It is for a flag without an argument.
 func Switch(on *bool) flag.Value {
-	return value[bool]{parse: Where(strconv.ParseBool, nil, "must be true or false"), set: func(v bool) { *on = v }, isSwitch: true}
+	return value[bool]{parse: Where(strconv.ParseBool, nil, "must be true or false"), set: func(v bool) { *on = v }}
 }
-
-// IsBoolFlag tells package flag whether the flag takes no argument.
-func (v value[T]) IsBoolFlag() bool { return v.isSwitch }
 
 // Set parses the value and stores the result.
 func (v value[T]) Set(text string) error {
@@ -54,7 +49,7 @@ func (v value[T]) Set(text string) error {
 
 // String returns the default value for the help, or "" for a zero value or a list.
 func (v value[T]) String() string {
-	if v.get == nil { // package flag also calls String on a zero value
+	if v.get == nil {
 		return ""
 	}
 	x := reflect.ValueOf(v.get())
