@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/wait"
 
 	dto "github.com/prometheus/client_model/go"
@@ -138,20 +139,15 @@ func (c client) send(ctx context.Context, within time.Duration, method, address 
 	return Answer{resp.StatusCode, resp.Header, b}, err
 }
 
-// OneLine returns a text on one line, without control characters and with at most 200 bytes.
+// OneLine returns a text on one line, without control characters and with at most 200 characters.
 func OneLine(text string) string {
-	const most = 200
-	text = strings.Join(strings.Fields(text), " ")
-	ellipsis := ""
-	if len(text) > most {
-		text, ellipsis = text[:most], "…"
-	}
-	return strings.Map(func(r rune) rune {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
+	return catalog.Shorten(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
-	}, strings.ToValidUTF8(text, "")) + ellipsis
+	}, text), 200)
 }
 
 // Counters contains metrics, each summed over all instances. A sum is NaN if an instance does not
