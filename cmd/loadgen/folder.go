@@ -39,22 +39,16 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
 	}
-	root, _, err := makeFolder(resultsDir)
-	if err != nil {
-		return nil, err
+	id := filepath.Join(resultsDir, now.UTC().Format("20060102T150405Z")+"-"+scenario)
+	path := id
+	for n := 2; isFolder(path); n++ { // another run may have started in the same second
+		path = fmt.Sprintf("%s-%d", id, n)
 	}
-	id := now.UTC().Format("20060102T150405Z") + "-" + scenario
-	path := filepath.Join(root, id)
-	err = os.Mkdir(path, 0o755)
-	for n := 2; errors.Is(err, fs.ErrExist); n++ { // another run may have started in the same second
-		path = filepath.Join(root, fmt.Sprintf("%s-%d", id, n))
-		err = os.Mkdir(path, 0o755)
+	f, err := takeFolder(path)
+	if err == nil {
+		f.link = filepath.Join(filepath.Dir(f.path), "latest")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("result folder: %w", err)
-	}
-	f := &folder{path: path, made: true, link: filepath.Join(root, "latest")}
-	return f, f.claim()
+	return f, err
 }
 
 // namedFolder opens the folder that the user named with -out, and creates it if necessary. It
@@ -78,28 +72,17 @@ func namedFolder(out string) (*folder, error) {
 }
 
 // takeFolder locks the folder, and creates it if necessary. Unlike namedFolder, it accepts a folder
-// with results.
+// with results. If it cannot create the folder, the error wraps flags.ErrUsage.
 func takeFolder(out string) (*folder, error) {
-	path, made, err := makeFolder(out)
-	if err != nil {
-		return nil, err
-	}
-	f := &folder{path: path, made: made}
-	return f, f.claim()
-}
-
-// makeFolder creates a folder if it does not exist. It returns the absolute path, and whether the
-// folder is new. An error wraps flags.ErrUsage.
-func makeFolder(out string) (path string, made bool, err error) {
-	if path, err = filepath.Abs(out); err == nil {
-		_, statErr := os.Stat(path)
-		made = errors.Is(statErr, fs.ErrNotExist)
+	path, err := filepath.Abs(out)
+	f := &folder{path: path, made: !isFolder(path)}
+	if err == nil {
 		err = os.MkdirAll(path, 0o755)
 	}
 	if err != nil {
-		return "", false, flags.Usage("result folder: %w: name another folder with -out", err)
+		return nil, flags.Usage("result folder: %w: name another folder with -out", err)
 	}
-	return path, made, nil
+	return f, f.claim()
 }
 
 // lockName is the name of the lock file in a result folder. The file contains the process id of the
