@@ -256,17 +256,9 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 // save writes the schedule of each failure to a file.
 func (s *exploreSettings) save(results []explore.Result) error {
 	for _, f := range failures(results) {
-		if err := s.write(f); err != nil {
-			return err
+		if err := replaceFile(s.fileOf(f), []byte(f.Schedule.String())); err != nil {
+			return fmt.Errorf("schedules: %w", err)
 		}
-	}
-	return nil
-}
-
-// write saves the schedule of a failure atomically, so that readers never see a half-written file.
-func (s *exploreSettings) write(f explore.Failure) error {
-	if err := replaceFile(s.fileOf(f), []byte(f.Schedule.String())); err != nil {
-		return fmt.Errorf("schedules: %w", err)
 	}
 	return nil
 }
@@ -357,23 +349,13 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress returns a function that prints a search's progress, at most once per progressEvery. The
-// function also saves a failing schedule as soon as the search can no longer find a shorter one.
+// progress returns a function that prints a search's progress, at most once per progressEvery.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
 	}
 	line := status.Line{W: w, Every: progressEvery}
-	reported := map[string]bool{}
 	return func(r explore.Result) {
-		for _, f := range r.Failures {
-			path := s.fileOf(f)
-			if reported[path] || s.write(f) != nil { // conclude tries to write the file again
-				continue
-			}
-			reported[path] = true
-			line.Say("%s %s in %d steps. The schedule is in %s", r.Strategy, report.Breaks(f.Property), len(f.Schedule.Steps), path)
-		}
 		name := r.Strategy
 		if r.Part != "" {
 			name += ", " + r.Part
