@@ -146,18 +146,17 @@ type Sent struct {
 // NewEnv returns the clients and settings that locking strategies need, without starting the
 // service. If cfg.DB is empty, it does not connect to a database. close closes all clients.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
+	c, err := newClients(cfg, &sent.Redis)
+	if err != nil {
+		return env, nil, err
+	}
 	var store order.Store
-	closeStore := func() error { return nil }
 	if cfg.DB != "" {
 		db, err := openStore(ctx, cfg, &sent.DB, log)
 		if err != nil {
-			return env, nil, err
+			return env, nil, errors.Join(err, c.Close())
 		}
-		store, closeStore = db, db.Close
+		store, c.closers = db, append(c.closers, db.Close)
 	}
-	clients, err := newClients(cfg, &sent.Redis)
-	if err != nil {
-		return env, nil, errors.Join(err, closeStore())
-	}
-	return newEnv(cfg, clients, store, cfg.now, log), func() error { return errors.Join(clients.Close(), closeStore()) }, nil
+	return newEnv(cfg, c, store, cfg.now, log), c.Close, nil
 }
