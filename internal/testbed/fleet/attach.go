@@ -74,7 +74,7 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 		in.ID = strings.TrimPrefix(strings.TrimPrefix(in.URL, "http://"), "https://")
 		f.Instances = append(f.Instances, in)
 	}
-	if err := f.identify(t.PIDs); err != nil {
+	if err := f.findProcesses(t.PIDs); err != nil {
 		return f, err
 	}
 	return f, f.Identify(ctx, t)
@@ -83,9 +83,9 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 // ForeignStrategy is the strategy name for a service that cannot switch strategies.
 const ForeignStrategy = "foreign"
 
-// identify finds the user instances' processes by process ID. It also makes sure that none of them
+// findProcesses finds the user instances' processes by process ID. It also makes sure that none of them
 // stays paused when the program ends.
-func (f *Fleet) identify(pids []int) (err error) {
+func (f *Fleet) findProcesses(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
 			return fmt.Errorf("%w: -target-pid %d, of %s: %w", ErrRefused, pid, f.Instances[i].URL, err)
