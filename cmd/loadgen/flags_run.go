@@ -182,15 +182,9 @@ func (s *settings) checkResume(run *experiment.Run) error {
 		}
 	}
 	for _, arg := range s.Args {
-		if slices.Contains(recorded, arg) {
-			continue
+		if !slices.Contains(recorded, arg) {
+			return fmt.Errorf("%s: the run in %s began with other flags, and a resumed run keeps its settings: leave out this flag", arg, s.resume)
 		}
-		name, _, _ := strings.Cut(arg, "=")
-		before := "without " + name
-		if i := slices.IndexFunc(recorded, func(other string) bool { return strings.HasPrefix(other, name+"=") }); i >= 0 {
-			before = "with " + recorded[i]
-		}
-		return fmt.Errorf("%s: the run in %s began %s, and a resumed run keeps its settings: leave out this flag", arg, s.resume, before)
 	}
 	return nil
 }

@@ -137,9 +137,9 @@ func TestResumeContradicted(t *testing.T) {
 	elsewhere("cpus", func(e *experiment.Environment) { e.CPUs += 7 })
 	elsewhere("go", func(e *experiment.Environment) { e.Go = "go1.2" })
 	for args, want := range map[string]string{
-		"-resume x -orders 6":         "-orders=6: the run in x began with -orders=5",
-		"-resume x -drivers 6":        "-drivers=6: the run in x began without -drivers",
-		"-resume x -seed 4":           "-seed=4: the run in x began with -seed=3",
+		"-resume x -orders 6":         "-orders=6: the run in x began with other flags",
+		"-resume x -drivers 6":        "-drivers=6: the run in x began with other flags",
+		"-resume x -seed 4":           "-seed=4: the run in x began with other flags",
 		"-resume x -out y":            "-out y: a resumed run writes to its own folder",
 		"-resume nowhere":             "nowhere has no run.json",
 		"-resume old":                 "does not record the flags",
