@@ -12,6 +12,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
 	"grablab/internal/measure/lockbench"
+	"grablab/internal/service/instance"
 	"grablab/internal/testbed/stack"
 )
 
@@ -56,7 +57,7 @@ func newBenchSettings() *benchSettings {
 var benchRules = append([]flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "-stack local starts its own servers and takes no addresses", Do: "add -stack external"},
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "every benchmark needs a Redis server, and its address is missing", Do: "add -redis ADDR or -sentinel ADDR"},
-}, sentinelRules...)
+}, instance.SentinelRules...)
 
 // parseBench parses the flags of the bench command. It returns a flags.HelpError for -h, and an
 // error that wraps flags.ErrUsage for invalid flags.

@@ -6,6 +6,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
+	"grablab/internal/service/instance"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 )
@@ -79,15 +80,7 @@ var runRules = append([]flags.Rule{
 	{Flags: "duration", Excludes: "-orders", Wrong: "-orders and -duration both set the number of orders", Do: "use only one of these flags"},
 	{Flags: "duration", Needs: "a rate", Wrong: "this scenario sends all requests at once, so a duration has no effect", Do: "add -rate"},
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "this flag sets the second instance's clock, but the run has only one instance", Do: "use -instances 2 or more"},
-}, sentinelRules...)
-
-// sentinelRules lists the rules for flags of Redis Sentinel. Every command with these flags uses these
-// rules.
-var sentinelRules = []flags.Rule{
-	{Flags: "sentinel", Excludes: "-redis", Wrong: "-sentinel and -redis both say where Redis is", Do: "use only one of these flags"},
-	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the Redis master name is missing", Do: "add -sentinel-master NAME"},
-	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the Sentinel addresses are missing", Do: "add -sentinel ADDR"},
-}
+}, instance.SentinelRules...)
 
 func flagsBut(names string) string {
 	rest := catalog.Filter(defaults("").flags(), func(f flags.Flag) bool { return !slices.Contains(strings.Fields(names), f.Name) })

@@ -107,20 +107,24 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
+// SentinelRules lists the rules for flags of Redis Sentinel. Every command with these flags uses these
+// rules.
+var SentinelRules = []flags.Rule{
+	{Flags: "sentinel", Excludes: "-redis", Wrong: "-sentinel and -redis both say where Redis is", Do: "use only one of these flags"},
+	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the Redis master name is missing", Do: "add -sentinel-master NAME"},
+	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the Sentinel addresses are missing", Do: "add -sentinel ADDR"},
+}
+
 // Parse parses an instance's flags. For a missing flag, it falls back to the flag's environment
 // variable. Errors have a single line, and wrap ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
-	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
+	line, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC"))
+	if err != nil {
 		return cfg, err
 	}
-	switch {
-	case len(cfg.Redis) > 0 && len(cfg.Sentinel) > 0:
-		return cfg, flags.Usage("-redis and -sentinel both say where Redis is: use only one of these flags")
-	case len(cfg.Sentinel) > 0 && cfg.SentinelMaster == "":
-		return cfg, flags.Usage("-sentinel: the name of the Redis master is missing: add -sentinel-master NAME")
-	case len(cfg.Sentinel) == 0 && cfg.SentinelMaster != "":
-		return cfg, flags.Usage("-sentinel-master: the addresses of the Sentinels are missing: add -sentinel ADDR")
+	if err := flags.Check(SentinelRules, line, nil); err != nil {
+		return cfg, flags.Usage("%w", err)
 	}
 	return cfg, nil
 }

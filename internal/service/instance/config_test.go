@@ -109,7 +109,7 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-redlock a:1,b:2,a:1", []string{"-redlock", "once"}},
 		{"-sentinel a:1", []string{"-sentinel", "-sentinel-master"}},
 		{"-sentinel-master m", []string{"-sentinel-master", "-sentinel ADDR"}},
-		{"-redis a:1 -sentinel b:1 -sentinel-master m", []string{"-redis and -sentinel", "use only one of these flags"}},
+		{"-redis a:1 -sentinel b:1 -sentinel-master m", []string{"-sentinel and -redis", "use only one of these flags"}},
 		{"-strategy nope", []string{"-strategy", `"nope"`, "none, mutex, setnx"}},
 		{"-guard nope", []string{"-guard", `"nope"`, "naive, guarded"}},
 		{"-per-driver 0", []string{"-per-driver 0", "a whole number from 1"}},
