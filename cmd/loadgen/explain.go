@@ -135,10 +135,6 @@ func explain(name string) (found []explanation, err error) {
 	if found == nil {
 		found = explainParts(cellPart.FindAllString(name, -1))
 	}
-	if found == nil && modeID.MatchString(name) {
-		last := catalog.Modes[len(catalog.Modes)-1].ID
-		return nil, fmt.Errorf("there is no failure mode %q: use %s to %s, which -h lists", name, catalog.Modes[0].ID, last)
-	}
 	if found == nil {
 		return nil, fmt.Errorf("nothing is called %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists all names"))
 	}

@@ -537,7 +537,7 @@ func TestExplain(t *testing.T) {
 		{[]string{"foreign", "other"}, int(exitDone), []string{"foreign, a word of the tables and documents: your own service", "other, a word"}},
 		{[]string{"lba"}, int(exitUsage), []string{`nothing is called "lba"; did you mean lab?`}},
 		{[]string{"lab"}, int(exitDone), []string{"lab, a command: "}},
-		{[]string{"F99"}, int(exitUsage), []string{`there is no failure mode "F99": use F1 to F`}},
+		{[]string{"F99"}, int(exitUsage), []string{`nothing is called "F99"`}},
 		{[]string{"watchdgo"}, int(exitUsage), []string{`did you mean watchdog?`}},
 		{[]string{}, int(exitUsage), []string{"as in loadgen explain F11"}},
 		{[]string{"-h"}, int(exitDone), []string{"Usage: loadgen explain", "F1, F2"}},
