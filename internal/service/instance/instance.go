@@ -40,7 +40,7 @@ import (
 	"grablab/migrations"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"golang.org/x/term"
 )
 
@@ -102,7 +102,7 @@ func newLogger(w io.Writer) *slog.Logger {
 // Run prints an instance's address and serves requests until ctx ends. It then waits for running
 // requests, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
-	redis.SetLogger(toSlog{log}) // go-redis has only one logger for all clients
+	logging.Disable() // go-redis would log errors that callers also get as return values
 
 	listener, err := listen(&cfg)
 	if err != nil {
@@ -353,12 +353,4 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	}
 	log.Info("stopped")
 	return err
-}
-
-// toSlog logs go-redis messages only at debug level, because callers also get these errors as
-// return values.
-type toSlog struct{ log *slog.Logger }
-
-func (t toSlog) Printf(ctx context.Context, format string, args ...any) {
-	t.log.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
