@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -116,12 +117,7 @@ func (w *wires) lead(to stack.Addresses) {
 // checkReach returns an error if a process outside these process groups uses the proxies, because no signal
 // reaches it.
 func (w *wires) checkReach(groups []int) error {
-	var ports []int
-	for _, p := range w.proxies {
-		_, text, _ := net.SplitHostPort(p.Addr())
-		port, _ := strconv.Atoi(text)
-		ports = append(ports, port)
-	}
+	ports := catalog.Map(w.proxies, func(p *wire.Proxy) int { return int(netip.MustParseAddrPort(p.Addr()).Port()) })
 	if pid := proc.Outsider(groups, ports...); pid != 0 {
 		return fmt.Errorf("process %d of the service is a daemon, so this fault cannot hit it: start it in the foreground", pid)
 	}
