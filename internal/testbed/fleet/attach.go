@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
