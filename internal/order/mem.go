@@ -16,13 +16,13 @@ type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
 	grabs    []Grab
-	names    map[string]*turn
+	names    map[string]memLock
 	sessions []*memTx
 }
 
 type memOrder struct {
 	Order
-	row     turn
+	row     memLock
 	granted bool // whether the grants table has a row for the order
 }
 
@@ -40,7 +40,7 @@ func (m *Mem) Create(ctx context.Context, count, units int) (int64, error) {
 	first := int64(len(m.orders)) + 1
 	for i := range count {
 		fresh.ID = first + int64(i)
-		m.orders = append(m.orders, &memOrder{Order: fresh})
+		m.orders = append(m.orders, &memOrder{Order: fresh, row: newMemLock()})
 	}
 	return first, nil
 }
@@ -110,7 +110,7 @@ type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
 	rows  []memRow      // the rows that the open transaction has locked; empty without a transaction
-	names []*turn
+	names []memLock
 }
 
 // memRow is a row locked by a transaction, with the fencing token that the transaction read.
@@ -132,7 +132,7 @@ func (t *memTx) lockRow(ctx context.Context, id int64, timeout <-chan time.Time)
 	if err != nil || t.row(id) != nil {
 		return err == nil, err
 	}
-	ok, err := t.take(ctx, &o.row, timeout)
+	ok, err := t.take(ctx, o.row, timeout)
 	if ok {
 		t.rows = append(t.rows, memRow{o, o.Fence})
 	}
@@ -143,11 +143,11 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()
 	if t.m.names == nil {
-		t.m.names = map[string]*turn{}
+		t.m.names = map[string]memLock{}
 	}
 	l, ok := t.m.names[name]
 	if !ok {
-		l = new(turn)
+		l = newMemLock()
 		t.m.names[name] = l
 	}
 	if slices.Contains(t.names, l) {
@@ -282,7 +282,7 @@ func (t *memTx) Close(context.Context) error {
 func (t *memTx) release() {
 	t.end()
 	for _, l := range t.names {
-		l.pass()
+		<-l
 	}
 	t.names = nil
 }
@@ -290,7 +290,7 @@ func (t *memTx) release() {
 // end finishes the transaction and releases its locks.
 func (t *memTx) end() {
 	for _, r := range t.rows {
-		r.row.pass()
+		<-r.row
 	}
 	t.rows = nil
 }
@@ -306,25 +306,28 @@ func (t *memTx) alive(ctx context.Context) error {
 
 // take waits for a lock until the timeout, or without a limit if timeout is nil. It unlocks the
 // store's mutex while it waits.
-func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
+func (t *memTx) take(ctx context.Context, l memLock, timeout <-chan time.Time) (got bool, err error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
 	}
-	mine := l.join()
+	select {
+	case l <- struct{}{}:
+		return true, nil
+	default:
+	}
 	t.m.mu.Unlock()
 	select {
-	case <-mine:
+	case l <- struct{}{}:
+		got = true
 	case <-timeout:
 	case <-t.lost:
 	case <-ctx.Done():
 	}
 	t.m.mu.Lock()
-	err, got := t.alive(ctx), l.first(mine)
-	if err != nil || !got {
-		l.leave(mine)
-		return false, err
+	if err = t.alive(ctx); err != nil && got {
+		<-l
 	}
-	return true, nil
+	return got && err == nil, err
 }
 
 // timerFor returns a channel that becomes readable after wait, rounded up to whole seconds as in a
@@ -338,29 +341,8 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue. The first waiter in the queue holds the lock, and its closed channel
-// tells it so.
-type turn struct{ queue []chan struct{} }
+// memLock is a lock that contains one element while it is locked. Go lets the goroutines that wait to
+// send an element have their turns in order of arrival.
+type memLock chan struct{}
 
-func (l *turn) join() chan struct{} {
-	c := make(chan struct{})
-	l.queue = append(l.queue, c)
-	if len(l.queue) == 1 {
-		close(c)
-	}
-	return c
-}
-
-func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
-
-// leave removes a waiter from the queue. If the waiter held the lock, the next waiter gets it.
-func (l *turn) leave(c chan struct{}) {
-	i := slices.Index(l.queue, c)
-	l.queue = slices.Delete(l.queue, i, i+1)
-	if i == 0 && len(l.queue) > 0 {
-		close(l.queue[0])
-	}
-}
-
-// pass hands the lock to the next waiter in the queue.
-func (l *turn) pass() { l.leave(l.queue[0]) }
+func newMemLock() memLock { return make(memLock, 1) }
