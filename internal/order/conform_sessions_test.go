@@ -180,41 +180,25 @@ func sessionClaims(t *trial) {
 		if lock {
 			t.locks(a, byRow, id, 0)
 		}
-		o, err := a.Read(t.ctx, id, 5)
-		if want := (order.Order{ID: id, Fence: 5}); err != nil || o != want {
-			t.failf("row locked %v: fenced read: %+v, %v", lock, o, err)
-		}
-		_, err = a.Read(t.ctx, id, 4)
-		t.expect("stale read", err, order.ErrStale)
-		again, err := a.Read(t.ctx, id, 0)
-		if err != nil || again != o {
-			t.failf("row locked %v: read again: %+v, %v, want %+v", lock, again, err, o)
+		_, err := a.Read(t.ctx, id, 5)
+		t.expect("fenced read", err, order.ErrUnsupported)
+		o, err := a.Read(t.ctx, id, 0)
+		if want := (order.Order{ID: id}); err != nil || o != want {
+			t.failf("row locked %v: read: %+v, %v", lock, o, err)
 		}
 		if n, err := a.Held(t.ctx, id, 1); err != nil || n != 0 {
 			t.failf("row locked %v: the driver has %d units before the claim, %v", lock, n, err)
 		}
-		t.must(a.Claim(t.ctx, claim(id, 1, 5), order.Fenced))
+		t.must(a.Claim(t.ctx, claim(id, 1, 5), order.FenceWrite))
 		if n, err := a.Held(t.ctx, id, 1); err != nil || n != 1 {
 			t.failf("row locked %v: the driver has %d units after the claim, %v", lock, n, err)
 		}
 		t.row(order.Order{ID: id, Status: order.Grabbed, Driver: 1, Fence: 5})
-		t.expect("retry", a.Claim(t.ctx, claim(id, 1, 5), order.Fenced), order.ErrTaken)
+		t.expect("retry", a.Claim(t.ctx, claim(id, 1, 5), order.FenceWrite), order.ErrTaken)
 		t.expect("stale claim", a.Claim(t.ctx, claim(id, 1, 4), order.FenceWrite), order.ErrStale)
 		t.expect("guarded claim", a.Claim(t.ctx, claim(id, 2, 0), order.Guarded), order.ErrTaken)
 		t.drivers(id, 1)
 	}
-}
-
-// sessionRollsBack checks that a session without a claim leaves no change, not even a raised
-// fence.
-func sessionRollsBack(t *trial) {
-	a, id := t.session(), t.create(1)
-	t.locks(a, byRow, id, 0)
-	_, err := a.Read(t.ctx, id, 5)
-	t.must(err)
-	t.row(order.Order{ID: id})
-	t.must(a.Close(t.ctx))
-	t.row(order.Order{ID: id})
 }
 
 // sessionCancelled checks that a waiter that gives up gets an error and leaves no lock

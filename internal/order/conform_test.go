@@ -54,7 +54,6 @@ var storeChecks = []storeCheck{
 	{"name lock", nameLock},
 	{"name lock handed on", nameLockHandedOn},
 	{"session claims", sessionClaims},
-	{"session rolls back", sessionRollsBack},
 	{"session cancelled", sessionCancelled},
 }
 

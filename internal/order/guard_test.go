@@ -158,52 +158,6 @@ func locksOf(x Tx, id int64) []func(context.Context, time.Duration) (bool, error
 	}
 }
 
-// TestRaisedFencesInMemory raises the fences of several orders in one session. The fences must stay if the
-// session claims any of these orders, and must be reset if it claims none.
-func TestRaisedFencesInMemory(t *testing.T) {
-	for rows := int64(1); rows <= 3; rows++ {
-		for claimed := int64(0); claimed <= rows; claimed++ { // 0 claims none
-			m := new(Mem)
-			if _, err := m.Create(t.Context(), 3, 1); err != nil {
-				t.Fatal(err)
-			}
-			x, err := m.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for id := int64(1); id <= rows; id++ {
-				if ok, err := x.LockRow(t.Context(), id, 0); !ok || err != nil {
-					t.Fatal(ok, err)
-				}
-				if _, err := x.Read(t.Context(), id, uint64(10*id)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if claimed > 0 {
-				if err := x.Claim(t.Context(), Claim{Order: claimed, Driver: 1, Fence: uint64(10 * claimed)}, Fenced); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := x.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			for id := int64(1); id <= 3; id++ {
-				o, err := m.Read(t.Context(), id, 0)
-				want := Order{ID: id}
-				if claimed > 0 && id <= rows {
-					want.Fence = uint64(10 * id)
-				}
-				if id == claimed {
-					want.Status, want.Driver = Grabbed, 1
-				}
-				if err != nil || o != want {
-					t.Errorf("%d rows, order %d claimed: %+v, %v, want %+v", rows, claimed, o, err, want)
-				}
-			}
-		}
-	}
-}
-
 // TestFailedSessionsFreeTheirPlace begins sessions while the database is closed. Each attempt must fail for
 // this reason, and not because earlier attempts have used up the sessions.
 func TestFailedSessionsFreeTheirPlace(t *testing.T) {

@@ -52,9 +52,27 @@ func (m *Mem) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return catalog.Filter(m.grabs, func(g Grab) bool { return g.Order >= first && g.Order < first+int64(count) }), ctx.Err()
 }
 
-// Read implements Rows.
+// Read implements Rows. Raising the fencing token is a write, so it waits until no session locks the row.
 func (m *Mem) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
-	return (&memTx{m: m}).Read(ctx, id, fence)
+	t := &memTx{m: m}
+	if fence == 0 {
+		return t.Read(ctx, id, 0)
+	}
+	if _, err := t.lockRow(ctx, id, nil); err != nil {
+		return Order{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer t.end()
+	o := t.rows[0]
+	switch {
+	case ctx.Err() != nil:
+		return Order{}, ctx.Err()
+	case o.Fence >= fence:
+		return o.Order, ErrStale
+	}
+	o.Fence = fence
+	return o.Order, nil
 }
 
 // Claim implements Rows.
@@ -109,14 +127,8 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
-	rows  []memRow      // the rows that the open transaction has locked; empty without a transaction
+	rows  []*memOrder   // the rows that the open transaction has locked; empty without a transaction
 	names []memLock
-}
-
-// memRow is a row locked by a transaction, with the fencing token that the transaction read.
-type memRow struct {
-	*memOrder
-	fence uint64
 }
 
 var errMemLost = errors.New("order: the session was lost")
@@ -129,12 +141,12 @@ func (t *memTx) lockRow(ctx context.Context, id int64, timeout <-chan time.Time)
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()
 	o, err := t.m.find(id)
-	if err != nil || t.row(id) != nil {
+	if err != nil || slices.Contains(t.rows, o) {
 		return err == nil, err
 	}
 	ok, err := t.take(ctx, o.row, timeout)
 	if ok {
-		t.rows = append(t.rows, memRow{o, o.Fence})
+		t.rows = append(t.rows, o)
 	}
 	return ok, err
 }
@@ -160,28 +172,12 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row returns the order's row if this transaction has locked it, and nil otherwise.
-func (t *memTx) row(id int64) *memRow {
-	for i := range t.rows {
-		if t.rows[i].ID == id {
-			return &t.rows[i]
-		}
-	}
-	return nil
-}
-
 func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
-	alone := len(t.rows) == 0
-	if fence != 0 { // raising the fencing token is a write, so it waits until no other session locks the row
-		if _, err := t.lockRow(ctx, id, nil); err != nil {
-			return Order{}, err
-		}
+	if fence != 0 {
+		return Order{}, errSessionFence
 	}
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()
-	if alone {
-		defer t.end()
-	}
 	if err := t.alive(ctx); err != nil {
 		return Order{}, err
 	}
@@ -189,22 +185,7 @@ func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error)
 	if err != nil {
 		return Order{}, err
 	}
-	read, row := o.Order, t.row(id)
-	if row != nil {
-		read.Fence = row.fence
-	}
-	switch {
-	case fence == 0:
-		return read, nil
-	case read.Fence >= fence:
-		err = ErrStale
-	default:
-		read.Fence, row.fence = fence, fence
-	}
-	if alone {
-		o.Fence = read.Fence
-	}
-	return read, err
+	return o.Order, nil
 }
 
 func (t *memTx) Held(ctx context.Context, id, driver int64) (int, error) {
@@ -231,9 +212,7 @@ func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 		return notWritten(err)
 	}
 
-	row := t.row(c.Order)
-	now := row.Order
-	now.Fence = row.fence
+	row := t.m.orders[c.Order-1]
 	if c.checksLimit(g) {
 		if err := c.judgeLimit(t.m.rowsOf(c.Order, c.Driver)); err != nil {
 			return err
@@ -242,28 +221,21 @@ func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 	if g == Unique && row.granted {
 		return ErrTaken
 	}
-	if err := c.judge(now, g); err != nil {
+	if err := c.judge(row.Order, g); err != nil {
 		return err
 	}
 	row.granted = row.granted || g == Unique
-	for _, r := range t.rows {
-		r.Fence = r.fence
-	}
 	row.sell(c, g)
 	row.Driver = c.Driver
 	if g == FenceWrite {
 		row.Fence = c.Fence
 	}
-	t.m.append(c)
-	return nil
-}
-
-func (m *Mem) append(c Claim) {
-	id := int64(len(m.grabs)) + 1
-	m.grabs = append(m.grabs, Grab{
+	id := int64(len(t.m.grabs)) + 1
+	t.m.grabs = append(t.m.grabs, Grab{
 		ID: id, Order: c.Order, Driver: c.Driver, Instance: c.Instance, Strategy: c.Strategy,
 		Token: c.Token, Fence: c.Fence, At: time.UnixMicro(id).UTC(),
 	})
+	return nil
 }
 
 func (t *memTx) Close(context.Context) error {

@@ -98,10 +98,9 @@ func TestEndOfASession(t *testing.T) {
 				}
 				if way.sessions == 0 {
 					_, read := waiter.Read(t.Context(), 1, 0)
-					_, raise := waiter.Read(t.Context(), 1, 7)
 					_, held := waiter.Held(t.Context(), 1, 1)
 					_, again := lock(t.Context(), waiter)
-					for i, err := range []error{read, raise, held, again, waiter.Claim(t.Context(), Claim{Order: 1, Driver: 1}, Naive), waiter.Close(t.Context())} {
+					for i, err := range []error{read, held, again, waiter.Claim(t.Context(), Claim{Order: 1, Driver: 1}, Naive), waiter.Close(t.Context())} {
 						if !errors.Is(err, errMemLost) {
 							t.Errorf("%s, %s: call %d of an ended session: %v", kind, end, i, err)
 						}

@@ -199,8 +199,12 @@ var ErrUnsupported = errors.New("order: this database does not support the opera
 // ErrExhausted means that no session became free in time.
 var ErrExhausted = errors.New("order: all database sessions are in use")
 
+// errSessionFence means that a session cannot store a fencing token.
+var errSessionFence = fmt.Errorf("%w: locks in the database have no fencing tokens", ErrUnsupported)
+
 // Tx is a database session for locks in the database. When the session ends, so do its locks, its
-// reads and its uncommitted writes.
+// reads and its uncommitted writes. These locks have no fencing tokens, so Read returns ErrUnsupported if
+// fence is not 0.
 type Tx interface {
 	Rows
 

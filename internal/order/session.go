@@ -112,21 +112,15 @@ func (x *session) rollback(ctx context.Context) error {
 // lost reply does no harm, because the next attempt has a higher token.
 func (x *session) raiseFence(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
-		o, err = raiseFenceIn(tx, id, fence)
+		up := tx.Exec("UPDATE orders SET fence = ? WHERE id = ? AND fence < ?", fence, id, fence)
+		if up.Error != nil {
+			return fmt.Errorf("order: cannot store the fencing token: %w", up.Error)
+		}
+		if o, err = find(tx.Clauses(forUpdate), id); err == nil && up.RowsAffected == 0 {
+			err = ErrStale
+		}
 		return err
 	})
-	return o, err
-}
-
-func raiseFenceIn(tx *gorm.DB, id int64, fence uint64) (Order, error) {
-	up := tx.Exec("UPDATE orders SET fence = ? WHERE id = ? AND fence < ?", fence, id, fence)
-	if up.Error != nil {
-		return Order{}, fmt.Errorf("order: cannot store the fencing token: %w", up.Error)
-	}
-	o, err := find(tx.Clauses(forUpdate), id)
-	if err == nil && up.RowsAffected == 0 {
-		err = ErrStale
-	}
 	return o, err
 }
 

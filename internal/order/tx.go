@@ -77,7 +77,7 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 // inTx passes on the result of a statement in the transaction. After an unexpected error, it also
 // closes the connection, because the server may have released the locks.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
-	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
+	if err != nil && !errors.Is(err, ErrNotFound) && !isLockTimeout(err) {
 		t.discard(err)
 	}
 	return o, err
@@ -130,12 +130,10 @@ func seconds(d time.Duration) int64 { return int64((max(d, 0) + time.Second - 1)
 
 func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	switch {
-	case t.begun && fence != 0: // the claim will commit the raised fence
-		return t.inTx(raiseFenceIn(t.db(ctx), id, fence))
+	case fence != 0:
+		return Order{}, errSessionFence
 	case t.begun:
 		return t.inTx(find(t.db(ctx).Clauses(forUpdate), id))
-	case fence != 0:
-		return t.raiseFence(ctx, id, fence)
 	default:
 		return find(t.db(ctx), id)
 	}
