@@ -10,7 +10,7 @@ import (
 )
 
 // lockWait is long enough for a waiter that must eventually get its lock.
-const lockWait = 20 * time.Second
+const lockWait = 10 * time.Second
 
 // sessionOrRefusal checks that a store without sessions returns an error that says what to
 // do.

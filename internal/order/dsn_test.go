@@ -34,7 +34,7 @@ func TestMySQLConfigSettles(t *testing.T) {
 	if cfg.ClientFoundRows || !cfg.ParseTime || cfg.Loc.String() != "UTC" || cfg.MultiStatements || !cfg.InterpolateParams {
 		t.Errorf("the DSN has changed a fixed setting: %+v", cfg)
 	}
-	if cfg.Timeout.Seconds() != 2 || cfg.ReadTimeout < 2*lockSlice || cfg.WriteTimeout <= 0 {
+	if cfg.Timeout.Seconds() != 2 || cfg.ReadTimeout < minReadTimeout || cfg.WriteTimeout <= 0 {
 		t.Errorf("timeouts %v, %v, %v", cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout)
 	}
 }

@@ -49,6 +49,9 @@ var errMySQLDSN = fmt.Errorf("%w: use sqlite:/path/file.db or user:password@tcp(
 
 var networks = []string{"tcp", "tcp4", "tcp6", "unix"}
 
+// minReadTimeout is twice as long as a statement may wait for a lock.
+const minReadTimeout = 20 * time.Second
+
 // mysqlConfig parses a DSN and sets the options that the store needs.
 func mysqlConfig(dsn string) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
@@ -66,9 +69,9 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
 	// Without these timeouts, a dead server would block callers forever. ReadTimeout must be longer
-	// than lockSlice. Otherwise, a long wait for a lock would look like a dead server.
+	// than a statement may wait for a lock. Otherwise, such a wait would look like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
-	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
+	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 30*time.Second), minReadTimeout)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	return cfg, nil
 }

@@ -210,7 +210,8 @@ type Tx interface {
 
 	// LockRow locks an order's row (SELECT … FOR UPDATE) until a Claim commits or the session is
 	// closed. If the row is still locked by another session after wait, LockRow returns false.
-	// Databases round wait up to whole seconds.
+	// Databases round wait up to whole seconds. Because a server that does not reply looks dead, wait
+	// must be at most 10 s.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
 	// LockName acquires a named lock (GET_LOCK). wait and the result are the same as for LockRow.

@@ -39,39 +39,29 @@ type sqlTx struct {
 	waitsSet bool     // whether the session's lock wait timeout differs from the server's
 }
 
-// lockSlice is how long a single statement may wait for a lock. Longer waits use several
-// statements, because a server that does not reply for longer looks dead.
-const lockSlice = 10 * time.Second
-
 func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
 	locking := forUpdate
 	if wait <= 0 {
 		locking.Options = clause.LockingOptionsNoWait
 	}
 	first := !t.begun // whether the transaction has locked no row yet
-	for {
-		slice := min(wait, lockSlice)
-		wait -= slice
-		if err := t.setLockWait(ctx, slice); err != nil {
-			return false, err
-		}
-		if err := t.begin(ctx); err != nil {
-			return false, err
-		}
-		_, err := t.inTx(find(t.db(ctx).Clauses(locking), id))
-		switch {
-		case err == nil:
-			return true, nil
-		case isLockTimeout(err) && wait > 0:
-			continue
-		case isLockTimeout(err):
-			err = nil
-		}
-		if first {
-			err = errors.Join(err, t.rollback(ctx))
-		}
+	if err := t.setLockWait(ctx, wait); err != nil {
 		return false, err
 	}
+	if err := t.begin(ctx); err != nil {
+		return false, err
+	}
+	_, err := t.inTx(find(t.db(ctx).Clauses(locking), id))
+	if err == nil {
+		return true, nil
+	}
+	if isLockTimeout(err) {
+		err = nil
+	}
+	if first {
+		err = errors.Join(err, t.rollback(ctx))
+	}
+	return false, err
 }
 
 // inTx passes on the result of a statement in the transaction. After an unexpected error, it also
@@ -105,23 +95,19 @@ func isLockTimeout(err error) bool {
 }
 
 func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
-	for {
-		slice := min(wait, lockSlice)
-		wait -= slice
-		var got sql.NullInt64
-		err := t.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", name, seconds(slice)).Scan(&got)
-		switch {
-		case err != nil:
-			t.discard(err) // the server may still grant the lock later
-			return false, fmt.Errorf("order: lock %q: %w", name, withCause(ctx, err))
-		case !got.Valid:
-			return false, fmt.Errorf("order: lock %q: the database stopped waiting for the lock", name)
-		case got.Int64 == 1:
-			t.names = append(t.names, name)
-			return true, nil
-		case wait <= 0:
-			return false, nil
-		}
+	var got sql.NullInt64
+	err := t.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", name, seconds(wait)).Scan(&got)
+	switch {
+	case err != nil:
+		t.discard(err) // the server may still grant the lock later
+		return false, fmt.Errorf("order: lock %q: %w", name, withCause(ctx, err))
+	case !got.Valid:
+		return false, fmt.Errorf("order: lock %q: the database stopped waiting for the lock", name)
+	case got.Int64 == 1:
+		t.names = append(t.names, name)
+		return true, nil
+	default:
+		return false, nil
 	}
 }
 
