@@ -22,14 +22,6 @@ func create(t *trial) {
 	}
 }
 
-func createRefuses(t *trial) {
-	for _, count := range []int{-1, 0, order.MaxCreate + 1} {
-		if _, err := t.Create(t.ctx, count, 1); err == nil {
-			t.failf("opened %d orders", count)
-		}
-	}
-}
-
 func createTogether(t *trial) {
 	const count = 300
 	firsts := make([]int64, many)

@@ -44,14 +44,6 @@ func stock(t *trial) {
 	t.row(order.Order{ID: one})
 }
 
-func stockRefuses(t *trial) {
-	for _, units := range []int{-1, 0, order.MaxStock + 1} {
-		if _, err := t.Create(t.ctx, 1, units); err == nil {
-			t.failf("opened an order of %d units", units)
-		}
-	}
-}
-
 // stockGuards checks every guard on a counter that another driver has changed since it was
 // read. At the read, three units were left.
 func stockGuards(t *trial) {

@@ -23,7 +23,6 @@ type storeCheck struct {
 // check rejects a wrong store.
 var storeChecks = []storeCheck{
 	{"create", create},
-	{"create refuses", createRefuses},
 	{"create together", createTogether},
 	{"not found", notFound},
 	{"bad claim", badClaim},
@@ -38,7 +37,6 @@ var storeChecks = []storeCheck{
 	{"fenced together", fencedTogether},
 	{"late writer", lateWriter},
 	{"stock", stock},
-	{"stock refuses", stockRefuses},
 	{"stock guards", stockGuards},
 	{"stock together", stockTogether},
 	{"lost update", lostUpdate},

@@ -137,13 +137,3 @@ const MaxCreate = 500_000
 
 // MaxStock is the maximum number of units of an order.
 const MaxStock = 1_000_000
-
-func checkCount(count, units int) error {
-	if count < 1 || count > MaxCreate {
-		return fmt.Errorf("order: cannot open %d orders at once: give a number from 1 to %d", count, MaxCreate)
-	}
-	if units < 1 || units > MaxStock {
-		return fmt.Errorf("order: cannot open an order of %d units: give a number from 1 to %d", units, MaxStock)
-	}
-	return nil
-}

@@ -181,7 +181,7 @@ type Store interface {
 	Rows
 
 	// Create inserts count orders with consecutive IDs and the given number of units each. It
-	// returns the first ID.
+	// returns the first ID. count must be from 1 to MaxCreate, and units from 1 to MaxStock.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
 	// Ledger returns the ledger rows of count orders, beginning with the order whose ID is first,

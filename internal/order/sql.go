@@ -156,9 +156,6 @@ func (s *SQL) Held(ctx context.Context, id, driver int64) (int, error) {
 
 // Create implements Store.
 func (s *SQL) Create(ctx context.Context, count, units int) (first int64, err error) {
-	if err := checkCount(count, units); err != nil {
-		return 0, err
-	}
 	x, err := s.session(ctx)
 	if err != nil {
 		return 0, err
