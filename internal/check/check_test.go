@@ -141,7 +141,7 @@ func TestVerdicts(t *testing.T) {
 			{Span: check.Span{Order: 1, Driver: 1, Instance: "A", Fence: 7, From: 1}},
 			{Span: check.Span{Order: 1, Driver: 2, Instance: "A", Fence: 8, From: 2}},
 			{Span: check.Span{Order: 1, Driver: 3, Instance: "B", Fence: 6, From: 4}, AcquireCalled: 3},
-		}}}, check.Fail, "order 1 decreased: driver 2 (instance A) got 8, and later driver 3 (instance B) got 6"},
+		}}}, check.Fail, "order 1 decreased: driver 1 (instance A) got 7, and later driver 3 (instance B) got 6"},
 
 		{"two won, and events were lost", "linearizable", check.Evidence{Record: &check.Record{MissingEvents: 1, Ops: []check.Op{
 			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 2}, Outcome: check.Won},

@@ -24,47 +24,24 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 }
 
-// lowerToken finds a fencing token that is not higher than an earlier token for the same order. It
-// ignores concurrent calls, because either of them may have been first.
+// lowerToken finds a fencing token that is not higher than an earlier token for the same order. Of two
+// concurrent calls, either may have been first, so their tokens only have to differ.
 func lowerToken(holds []Hold) (before, after Hold, found bool) {
-	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
-	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
-		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.AcquireCalled, b.AcquireCalled))
+	slices.SortFunc(holds, func(a, b Hold) int { // each order's highest token comes first
+		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.From, b.From))
 	})
-	var highest Hold // the holder with the order's highest token so far
-	next := 0
-	for _, h := range byCall {
-		for ; next < len(byReturn) && earlier(byReturn[next], h); next++ {
-			if r := byReturn[next]; r.Order != highest.Order || r.Fence > highest.Fence {
-				highest = r
-			}
+	var earliest Hold // the order's first holder among those with a higher token
+	for i, h := range holds {
+		switch {
+		case i == 0 || holds[i-1].Order != h.Order:
+			earliest = h
+		case holds[i-1].Fence == h.Fence:
+			return holds[i-1], h, true
+		case earliest.From < h.AcquireCalled:
+			return earliest, h, true
+		case h.From < earliest.From:
+			earliest = h
 		}
-		if highest.Order == h.Order && h.Fence <= highest.Fence {
-			return highest, h, true
-		}
-	}
-	return firstRepeat(byReturn)
-}
-
-// earlier reports whether holder a acquired the lock before holder b asked for it. It also returns
-// true if a belongs to an earlier order.
-func earlier(a, b Hold) bool {
-	return a.Order < b.Order || a.Order == b.Order && a.From < b.AcquireCalled
-}
-
-// firstRepeat finds two holders with the same fencing token for the same order.
-func firstRepeat(holds []Hold) (before, after Hold, found bool) {
-	type token struct {
-		order int64
-		fence uint64
-	}
-	got := map[token]Hold{}
-	for _, h := range holds {
-		t := token{h.Order, h.Fence}
-		if first, ok := got[t]; ok {
-			return first, h, true
-		}
-		got[t] = h
 	}
 	return Hold{}, Hold{}, false
 }
