@@ -33,9 +33,13 @@ func (s *scene) event(t int, instance string, kind history.Kind, op string, id, 
 	if op == history.Grab && kind == history.Invoke {
 		token = ""
 	}
+	var code history.Code
+	if op == history.Read && kind == history.OK {
+		code = history.Open
+	}
 	s.play(history.Event{
 		Seq: s.next(instance), T: stepsOf(t), Instance: instance, Incarnation: s.incarnation, Kind: kind, Op: op,
-		Order: id, Driver: driver, Token: token, Fence: fence, Note: note,
+		Order: id, Driver: driver, Token: token, Fence: fence, Code: code, Note: note,
 	})
 }
 

@@ -89,28 +89,20 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a driver believes after reading the order. Old records do not say whether
-// the order was open, so readBelief checks whether the driver wrote later.
+// readBelief returns what a driver believes after reading the order.
 func (s *state) readBelief(e history.Event, locks bool) string {
-	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
 	if s.units() > 1 {
 		open, taken = "a unit is left", "no unit is left"
 	}
 	switch {
-	case !left:
+	case e.Code != history.Open:
 		return taken
 	case locks:
 		return "has the lock, " + open
 	default:
 		return open
 	}
-}
-
-func (b *builder) writesAfter(e history.Event) bool {
-	return slices.ContainsFunc(b.events, func(x history.Event) bool {
-		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
-	})
 }
 
 // truth describes who really has the lock, and who has won by the ledger.

@@ -37,7 +37,7 @@ const (
 // Code says whether the order was open or taken.
 type Code string
 
-// These are the codes that programs need to judge events. Reads in old files have no code.
+// These are the codes that programs need to judge events.
 const (
 	Open      Code = "open"       // the order was open at the time of the read
 	Busy      Code = "busy"       // the driver did not get the lock within its wait time
