@@ -10,16 +10,15 @@ import (
 	"slices"
 )
 
-// ErrEventsLost means that events are missing from the file.
+// ErrEventsLost means that a line of the file is unreadable, so at least one event is missing.
 var ErrEventsLost = errors.New("history: events lost")
 
-// Decode yields the events in r in order. If a line is unreadable or events are missing, it yields
-// an error that wraps ErrEventsLost, and continues. Any other error comes from r and ends the
-// sequence.
+// Decode yields the events in r in order. If a line is unreadable, it yields an error that wraps
+// ErrEventsLost, and continues. Any other error comes from r and ends the sequence. Decode does not
+// notice missing lines, but their numbers are missing from the field Seq.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
-		last := map[string]Event{} // the last event of each instance
 		for no := 1; ; no++ {
 			line, err := lines.ReadBytes('\n')
 			switch {
@@ -34,22 +33,9 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 			}
 			e, err := parse(line)
 			if err != nil {
-				if !yield(Event{}, fmt.Errorf("%w: line %d cannot be read: %w", ErrEventsLost, no, err)) {
-					return
-				}
-				continue
+				err = fmt.Errorf("%w: line %d cannot be read: %w", ErrEventsLost, no, err)
 			}
-			if e.Op == Cell {
-				clear(last) // another cell of the run may reuse the names for other processes
-			}
-			before, known := last[e.Instance]
-			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
-				if !yield(Event{}, fmt.Errorf("%w: events are missing at line %d: event %d of %s follows event %d", ErrEventsLost, no, e.Seq, e.Instance, before.Seq)) {
-					return
-				}
-			}
-			last[e.Instance] = e
-			if !yield(e, nil) {
+			if !yield(e, err) {
 				return
 			}
 		}

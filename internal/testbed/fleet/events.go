@@ -34,7 +34,8 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read calls each for every new event in a file. It returns an error if events are missing.
+// Read calls each for every new event in a file. It returns an error if a line is unreadable. A
+// check.Scan of the events also finds missing lines.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -66,7 +67,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
-			if err == nil { // Read has already reported missing events
+			if err == nil { // Read has already reported unreadable lines
 				each(x)
 			}
 		}

@@ -21,22 +21,20 @@ func TestIncompleteEventsStayIncomplete(t *testing.T) {
 	event := func(instance string, seq int) string {
 		return fmt.Sprintf(`{"seq":%d,"t_ns":%d,"instance":%q,"kind":"ok","op":"acquire"}`+"\n", seq, seq, instance)
 	}
-	states := []string{"complete", "missing", "unreadable", "gap", "gap, unreadable", "empty"}
+	states := []string{"complete", "missing", "unreadable", "empty"}
 	for i := range 3 {
 		in := fmt.Sprint("i", i)
 		for state, lines := range map[string]string{
-			"complete":        event(in, 1) + event(in, 2),
-			"unreadable":      event(in, 1) + "no JSON\n" + event(in, 2),
-			"gap":             event(in, 1) + event(in, 3),
-			"gap, unreadable": event(in, 1) + event(in, 3) + "no JSON\n" + event(in, 4),
-			"empty":           "",
+			"complete":   event(in, 1) + event(in, 2),
+			"unreadable": event(in, 1) + "no JSON\n" + event(in, 2),
+			"empty":      "",
 		} {
 			if err := os.WriteFile(path(in+state), []byte(lines), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	events := map[string]int{"complete": 2, "unreadable": 2, "gap": 2, "gap, unreadable": 3}
+	events := map[string]int{"complete": 2, "unreadable": 2}
 	for _, a := range states {
 		for _, b := range states {
 			for _, c := range states {
