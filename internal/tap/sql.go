@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"sync/atomic"
 )
 
@@ -33,11 +32,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	full, ok := inner.(fullConn)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("tap: database connections of type %T do not support contexts: use another driver", inner), inner.Close())
-	}
-	return &conn{fullConn: full, of: c}, nil
+	return &conn{fullConn: inner.(fullConn), of: c}, nil
 }
 
 // fullConn lists the methods that both drivers' connections have, for MySQL and for SQLite.
