@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"time"
-	"unicode"
 
 	"grablab/internal/grab/lock"
 
@@ -58,11 +57,6 @@ var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have 1 to %d bytes", what, maxDistrName)
-	}
-	for _, r := range name {
-		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
-			return badRequest("bad_"+what, "the %s contains an unprintable character: remove it", what)
-		}
 	}
 	return nil
 }

@@ -70,8 +70,6 @@ func TestDistrLockRefuses(t *testing.T) {
 	}{
 		{"long key", "/distrLock/" + long + "/a", 400},
 		{"long uuid", "/distrLock/k/" + long, 400},
-		{"control character", "/distrLock/k%0Aey/a", 400},
-		{"no UTF-8", "/distrUnlock/k/%ff", 400},
 		{"longest", "/distrLock/" + long[1:] + "/" + long[1:], 200},
 		{"no uuid", "/distrLock/k/", 404},
 		{"no key", "/distrUnlock//a", 400},
