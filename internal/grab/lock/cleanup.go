@@ -8,6 +8,9 @@ import (
 // cleanupTimeout limits how long the cleanup after a failed acquire may take.
 const cleanupTimeout = time.Second
 
+// serverTimeout limits how long a strategy's New function waits for a server.
+const serverTimeout = 5 * time.Second
+
 // cleanupContext returns a context for a cleanup. It outlives ctx, which may have ended because the
 // client disconnected.
 func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -52,15 +52,7 @@ var etcd = Strategy{
 	Waiter:   "watches the key just before its own",
 	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.PerProcess}, // within one process, clients wait in a local queue first
-	New: func(env Env) (Locker, error) {
-		if env.Etcd == nil {
-			return nil, errors.New("lock: this strategy needs an etcd server, but none is configured")
-		}
-		if err := needTTL(env); err != nil {
-			return nil, err
-		}
-		return newEtcdLocker(env)
-	},
+	New:      newEtcdLocker,
 }
 
 // DialEtcd returns an etcd client that connects in the background. If the connection fails, the
@@ -91,7 +83,7 @@ type etcdLocker struct {
 
 // newEtcdLocker creates an etcd lease and immediately revokes it, only to learn which TTL the
 // server grants. etcd rounds TTLs to seconds and has a minimum.
-func newEtcdLocker(env Env) (*etcdLocker, error) {
+func newEtcdLocker(env Env) (Locker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()

@@ -30,9 +30,6 @@ var handoffStrategy = Strategy{
 	Breaks:   []string{"F15", "F17", "F27"},
 	Promises: Promises{InOrder: catalog.PerProcess, Turns: true, Drift: 0.01, ReleaseRetried: true, LateUndone: true},
 	New: func(env Env) (Locker, error) {
-		if err := needRedis(env); err != nil {
-			return nil, err
-		}
 		l, err := handoff.New(env.Redis, handoff.Options{TTL: env.TTL, ID: env.Token(), Logger: env.Log})
 		return handoffLocker{l, env}, err
 	},

@@ -21,9 +21,6 @@ var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
 	Claims: catalog.Always(catalog.ByChance).But(catalog.GrabbedTwice, catalog.NoFault, catalog.DBRestart),
 	Breaks: []string{"F31", "F32"},
 	New: func(env Env) (Locker, error) {
-		if err := needSessions(env); err != nil {
-			return nil, err
-		}
 		pool, ok := env.Orders.(interface{ DB() *sql.DB })
 		if !ok {
 			return nil, errors.New("lock: this strategy needs a database with a pool of connections")

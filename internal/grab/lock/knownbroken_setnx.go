@@ -55,8 +55,8 @@ var setnxLateFence = variant(setnxFenced, Strategy{
 	Title:  "setnx-fenced that reads the token only after acquiring the lock",
 	Breaks: []string{"F26"},
 	New: func(env Env) (Locker, error) {
-		l, err := redisKeyLock{set: setFenced, unset: compareAndDelete}.locker(env)
-		return fencedLocker{lateFenceLocker{l}, env.Redis}, err
+		l := redisKeyLock{set: setFenced, unset: compareAndDelete}.locker(env)
+		return fencedLocker{lateFenceLocker{l}, env.Redis}, nil
 	},
 })
 

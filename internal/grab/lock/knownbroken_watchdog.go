@@ -12,10 +12,7 @@ var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
 	Title:  "watchdog that keeps renewing after a cancelled acquire",
 	Breaks: []string{"F14"},
-	New: func(env Env) (Locker, error) {
-		l, err := newWatchdog(env, oneKey)
-		return strayRenewalLocker{l}, err
-	},
+	New:    func(env Env) (Locker, error) { return strayRenewalLocker{newWatchdog(env, oneKey)}, nil },
 })
 
 type strayRenewalLocker struct{ *watchdogLocker }
@@ -50,10 +47,7 @@ var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
 	Title:  "watchdog that does not recheck the lock after subscribing",
 	Breaks: []string{"F16"},
-	New: func(env Env) (Locker, error) {
-		l, err := newWatchdog(env, oneKey)
-		return lateSubscribeLocker{l}, err
-	},
+	New:    func(env Env) (Locker, error) { return lateSubscribeLocker{newWatchdog(env, oneKey)}, nil },
 })
 
 type lateSubscribeLocker struct{ *watchdogLocker }

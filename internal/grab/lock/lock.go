@@ -270,7 +270,7 @@ type Strategy struct {
 	// the explorer can.
 	Unexplorable string
 
-	// New creates a Locker. It returns an error if env lacks something that the lock needs.
+	// New creates a Locker. env must have the clients of all servers in Needs, and a TTL.
 	New func(Env) (Locker, error)
 }
 

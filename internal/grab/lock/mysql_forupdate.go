@@ -27,12 +27,13 @@ var mysqlForUpdate = Strategy{
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
-		return newSessionLocker(env, func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
+		take := func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
 			id, err := OrderOf(key)
 			if err != nil {
 				return false, err
 			}
 			return tx.LockRow(ctx, id, wait)
-		})
+		}
+		return &sessionLocker{env: env, take: take}, nil
 	},
 }

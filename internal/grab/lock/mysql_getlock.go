@@ -29,8 +29,9 @@ var mysqlGetLock = Strategy{
 	Breaks:   []string{"F15", "F32"},
 	Promises: Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
-		return newSessionLocker(env, func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
+		take := func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
 			return tx.LockName(ctx, key, wait)
-		})
+		}
+		return &sessionLocker{env: env, take: take}, nil
 	},
 }

@@ -121,31 +121,6 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// newSessionLocker returns a Locker that locks keys with take. It returns an error if the database
-// does not respond or does not support sessions.
-func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time.Duration) (bool, error)) (Locker, error) {
-	if err := needSessions(env); err != nil {
-		return nil, err
-	}
-	return &sessionLocker{env: env, take: take}, nil
-}
-
-func needSessions(env Env) error {
-	if env.Orders == nil {
-		return errNoDatabase
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
-	defer cancel()
-	tx, err := env.Orders.Begin(ctx)
-	if errors.Is(err, order.ErrExhausted) {
-		return nil // sessions are supported, but all are in use
-	}
-	if err != nil {
-		return err
-	}
-	return tx.Close(ctx)
-}
-
 // OrderOf returns the order ID between the braces in a key. For "grab:NAME:{7}", it returns 7.
 func OrderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")

@@ -20,7 +20,7 @@ var none = Strategy{
 	Claims:     catalog.Always(catalog.GrabbedTwice),
 	Excludes:   catalog.NoExclusion,
 	Breaks:     []string{"F1"},
-	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
+	New:        newNoLocker,
 }
 
 // mysqlCAS takes no lock. It runs UPDATE … WHERE id = ? AND status = 0, and wins if the UPDATE
@@ -37,12 +37,7 @@ var mysqlCAS = Strategy{
 	FixedGuard: true,
 	Excludes:   catalog.NoExclusion,
 	Breaks:     []string{"F33"},
-	New: func(env Env) (Locker, error) {
-		if env.Orders == nil {
-			return nil, errNoDatabase
-		}
-		return noLocker{env.Token}, nil
-	},
+	New:        newNoLocker,
 }
 
 // mysqlUnique takes no lock. It inserts the winner into a table with a unique key on the order, so
@@ -58,6 +53,8 @@ var mysqlUnique = variant(mysqlCAS, Strategy{
 // A noLocker is the Locker for strategies without a lock. It returns a lease immediately, without
 // locking anything.
 type noLocker struct{ token func() string }
+
+func newNoLocker(env Env) (Locker, error) { return noLocker{env.Token}, nil }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
 	if err := ctx.Err(); err != nil {

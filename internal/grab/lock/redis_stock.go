@@ -37,7 +37,7 @@ var redisStock = Strategy{
 	}},
 	Excludes: catalog.NoExclusion,
 	Breaks:   []string{"F42", "F43"},
-	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
+	New:      func(env Env) (Locker, error) { return stockLocker{env, false}, nil },
 }
 
 // stockKeep is how long Redis keeps an order's unit count after the last request for it.
@@ -52,16 +52,6 @@ var stockScript = redis.NewScript(redisStockLua)
 type stockLocker struct {
 	env     Env
 	returns bool // whether Release gives back unsold units
-}
-
-func newStockLocker(env Env, returns bool) (Locker, error) {
-	if err := needRedis(env); err != nil {
-		return nil, err
-	}
-	if env.Orders == nil {
-		return nil, errNoDatabase
-	}
-	return stockLocker{env, returns}, nil
 }
 
 // Acquire reserves one unit. It returns order.ErrTaken if no unit is left.

@@ -25,7 +25,7 @@ var redisStockReturned = variant(redisStock, Strategy{
 		Why: "if an order has several units, a client whose write got no reply gives back a unit that it has sold, and a third driver gets it",
 	}},
 	Breaks: []string{"F42", "F43", "F44"},
-	New:    func(env Env) (Locker, error) { return newStockLocker(env, true) },
+	New:    func(env Env) (Locker, error) { return stockLocker{env, true}, nil },
 })
 
 //go:embed redis_stock_return.lua

@@ -25,10 +25,7 @@ func TestStockModel(t *testing.T) {
 	for seed := range uint64(60) {
 		units, perDriver := int(seed%3)+1, int(seed/3%2)+1
 		env.PerDriver = perDriver
-		l, err := newStockLocker(env, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := stockLocker{env, true}
 		id, err := env.Orders.Create(t.Context(), 1, units)
 		if err != nil {
 			t.Fatal(err)

@@ -21,16 +21,13 @@ type redisKeyLock struct {
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 
-func (k redisKeyLock) New(env Env) (Locker, error) { return k.locker(env) }
+func (k redisKeyLock) New(env Env) (Locker, error) { return k.locker(env), nil }
 
-func (k redisKeyLock) locker(env Env) (*redisKeyLocker, error) {
-	if err := needRedis(env); err != nil {
-		return nil, err
-	}
+func (k redisKeyLock) locker(env Env) *redisKeyLocker {
 	if k.cleanup == nil {
 		k.cleanup = cleanupContext
 	}
-	return &redisKeyLocker{k, env}, nil
+	return &redisKeyLocker{k, env}
 }
 
 type redisKeyLocker struct {

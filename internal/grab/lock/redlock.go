@@ -69,12 +69,9 @@ type redlockLocker struct {
 
 // newRedlock returns a Locker for the given nodes. It returns an error if there are fewer than
 // redlockMin.
-func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
-	if err := needTTL(env); err != nil {
-		return nil, err
-	}
-	if len(nodes) < redlockMin {
-		return nil, fmt.Errorf("lock: redlock needs at least %d independent nodes, but there are %d: list more of them", redlockMin, len(nodes))
+func newRedlock(env Env, options ...redsync.Option) (Locker, error) {
+	if len(env.Redlock) < redlockMin {
+		return nil, fmt.Errorf("lock: redlock needs at least %d independent nodes, but there are %d: list more of them", redlockMin, len(env.Redlock))
 	}
 	return &redlockLocker{
 		env:     env,

@@ -28,7 +28,7 @@ var redlockMiswired = variant(redlock, Strategy{
 			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, but there are %d", len(env.Redlock))
 		}
 		one, two := env.Redlock[0], env.Redlock[1]
-		return &miswiredLocker{env: env, nodes: [...]redis.UniversalClient{one, one, two}}, needTTL(env)
+		return &miswiredLocker{env: env, nodes: [...]redis.UniversalClient{one, one, two}}, nil
 	},
 })
 

@@ -21,8 +21,7 @@ var setnxCheck = variant(setnx, Strategy{
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {
-		l, err := redisKeyLock{set: setPX, unset: compareAndDelete, acceptsLate: true}.locker(env)
-		return checkLocker{l}, err
+		return checkLocker{redisKeyLock{set: setPX, unset: compareAndDelete, acceptsLate: true}.locker(env)}, nil
 	},
 })
 

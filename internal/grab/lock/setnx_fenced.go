@@ -28,13 +28,10 @@ var setnxFenced = variant(setnx, Strategy{
 		Why: "the server's clock decides when a lease ends, so no two leases are valid at once. The fence refuses the late write. The holder is not told that its lease has ended, but this lock does not promise that",
 	}},
 	Breaks: []string{"F17", "F27"},
-	New:    newSetnxFenced,
+	New: func(env Env) (Locker, error) {
+		return fencedLocker{redisKeyLock{set: setFenced, unset: compareAndDelete}.locker(env), env.Redis}, nil
+	},
 })
-
-func newSetnxFenced(env Env) (Locker, error) {
-	l, err := redisKeyLock{set: setFenced, unset: compareAndDelete}.New(env)
-	return fencedLocker{l, env.Redis}, err
-}
 
 //go:embed setnx_fenced.lua
 var setnxFencedLua string

@@ -55,15 +55,3 @@ func TestGuardedBy(t *testing.T) {
 		}
 	}
 }
-
-// TestNeeds checks that New refuses a lock whose servers are missing.
-func TestNeeds(t *testing.T) {
-	for _, s := range Strategies {
-		if s.Needs == 0 {
-			continue
-		}
-		if _, err := s.New(Env{TTL: 1e9}); err == nil {
-			t.Errorf("%s was created without any server", s.Name)
-		}
-	}
-}

@@ -17,7 +17,6 @@ var watchdogFenced = variant(watchdog, Strategy{
 	Claims: catalog.ClaimsOf("watchdog").Fenced(),
 	Breaks: []string{"F15", "F17", "F27"},
 	New: func(env Env) (Locker, error) {
-		l, err := newWatchdog(env, fenceKeys)
-		return fencedLocker{l, env.Redis}, err
+		return fencedLocker{newWatchdog(env, fenceKeys), env.Redis}, nil
 	},
 })

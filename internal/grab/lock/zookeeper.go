@@ -44,15 +44,7 @@ var zooKeeper = Strategy{
 	Waiter:   "watches the node before its own",
 	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.Global},
-	New: func(env Env) (Locker, error) {
-		if env.ZooKeeper == nil {
-			return nil, errors.New("lock: this strategy needs a ZooKeeper server, but none is configured")
-		}
-		if err := needTTL(env); err != nil {
-			return nil, err
-		}
-		return newZKLocker(env)
-	},
+	New:      newZKLocker,
 }
 
 // ZooKeeperRoot is the parent node of all locks. Each lock is a container node, which the server
@@ -72,7 +64,7 @@ type zkLocker struct {
 	cancel   context.CancelFunc
 }
 
-func newZKLocker(env Env) (*zkLocker, error) {
+func newZKLocker(env Env) (Locker, error) {
 	l := &zkLocker{env: env}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(l.ctx, serverTimeout)

@@ -222,35 +222,6 @@ func TestGrantedLease(t *testing.T) {
 	}
 }
 
-// TestShortTTL checks that New rejects a TTL below 1 ms.
-func TestShortTTL(t *testing.T) {
-	for _, strategy := range sessionLocks {
-		t.Run(strategy, func(t *testing.T) {
-			simulate(t, func(s *simulation) {
-				st, err := lock.Find(strategy)
-				if err != nil {
-					s.Fatal(err)
-				}
-				client, err := s.etcd.Client()
-				if err != nil {
-					s.Fatal(err)
-				}
-				defer client.Close()
-				env := lock.Env{TTL: time.Millisecond - 1, Etcd: client, ZooKeeper: &lock.Ensemble{
-					Servers: []string{"127.0.0.1:2181"},
-					Dial:    func(string, string, time.Duration) (net.Conn, error) { return s.zookeeper.Dial() },
-				}}
-				if l, err := st.New(env); err == nil || errors.Is(err, lock.ErrUnreachable) {
-					s.Errorf("New returned %v", err)
-					if err == nil {
-						_ = l.Close()
-					}
-				}
-			})
-		})
-	}
-}
-
 // TestEndedContext checks that an acquire with a cancelled context sends no request.
 func TestEndedContext(t *testing.T) {
 	for _, strategy := range append([]string{"handoff"}, sessionLocks...) {

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -326,19 +324,5 @@ func TestMoreAcquirersThanSessions(t *testing.T) {
 				t.Errorf("%d clients got a lock once the sessions were free, want at least %d", had, conns)
 			}
 		})
-	}
-}
-
-// TestNoSessionsToLockIn checks that New returns ErrUnsupported if the database has no locks, and
-// that the error recommends -stack local.
-func TestNoSessionsToLockIn(t *testing.T) {
-	db := connect(t, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"))
-	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "mysql-getlock-pooled", "mysql-getlock-split"} {
-		st, err := lock.Find(name)
-		must(t, err)
-		_, err = st.New(lock.Env{Orders: db, TTL: time.Second})
-		if !errors.Is(err, order.ErrUnsupported) || !strings.Contains(err.Error(), "-stack local") {
-			t.Errorf("%s on SQLite: %v", name, err)
-		}
 	}
 }

@@ -42,9 +42,6 @@ var etcdMutex = lock.Strategy{
 }
 
 func newEtcdMutex(env lock.Env) (lock.Locker, error) {
-	if env.Etcd == nil {
-		return nil, errors.New("peers: etcd-mutex needs an etcd server, but none is configured")
-	}
 	l := &etcdLocker{env: env, seconds: int((env.TTL + time.Second - 1) / time.Second)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()

@@ -80,8 +80,6 @@ func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 			addrs, dial = []string{client.Options().Addr}, client.Options().Dialer
 		case *redis.ClusterClient:
 			addrs, dial = client.Options().Addrs, client.Options().Dialer
-		default:
-			return nil, errors.New("peers: rueidislock needs a single Redis server, Sentinels or a Cluster, but none is configured")
 		}
 		var releases sync.Map
 		l, err := rueidislock.NewLocker(rueidislock.LockerOption{

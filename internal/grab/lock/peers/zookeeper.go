@@ -47,9 +47,6 @@ var zkLock = lock.Strategy{
 const leavesNode = "after an error during the acquire, its node stays until the session ends"
 
 func newZKLock(env lock.Env) (lock.Locker, error) {
-	if env.ZooKeeper == nil {
-		return nil, errors.New("peers: zk-lock needs a ZooKeeper server, but none is configured")
-	}
 	l := &zkLocker{env: env, lost: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
