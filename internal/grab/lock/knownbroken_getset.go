@@ -2,10 +2,7 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"grablab/internal/catalog"
 )
@@ -40,10 +37,7 @@ var getsetNilBusy = variant(setnxGetSet, Strategy{
 })
 
 func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
-	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
+	held, err := emptyIfNil(l.env.Redis.GetSet(ctx, l.key, l.value).Result())
 	return err == nil && l.isPast(held), err
 }
 

@@ -63,10 +63,10 @@ var setnxLateFence = variant(setnxFenced, Strategy{
 type lateFenceLocker struct{ *redisKeyLocker }
 
 func (l lateFenceLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease, err := l.acquire(ctx, key)
+	lease, err := l.redisKeyLocker.Acquire(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	lease.fence, err = l.env.Redis.Get(ctx, fenceKeys(key)[1]).Uint64()
+	lease.(*redisKeyLease).fence, err = l.env.Redis.Get(ctx, fenceKeys(key)[1]).Uint64()
 	return lease, err
 }

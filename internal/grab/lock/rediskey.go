@@ -35,27 +35,19 @@ type redisKeyLocker struct {
 	env Env
 }
 
+// Acquire polls the lock, because Redis does not notify the client when the lock becomes free. The
+// lease is a *redisKeyLease.
 func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease, err := l.acquire(ctx, key)
+	lease := &redisKeyLease{redisKeyLocker: l, key: key}
+	lease.rename()
+	err := poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
 	if err != nil {
 		return nil, err
 	}
 	return lease, nil
 }
 
-// acquire polls the lock, because Redis does not notify the client when the lock becomes free.
-func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
-	lease := l.lease(key)
-	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
-}
-
 func (l *redisKeyLocker) Close() error { return nil }
-
-func (l *redisKeyLocker) lease(key string) *redisKeyLease {
-	lease := &redisKeyLease{redisKeyLocker: l, key: key}
-	lease.rename()
-	return lease
-}
 
 type redisKeyLease struct {
 	plainLease

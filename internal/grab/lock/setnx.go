@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	_ "embed"
-	"errors"
 
 	"grablab/internal/catalog"
 	"grablab/internal/order"
@@ -40,11 +39,7 @@ func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {
 		return ok, err
 	}
-	held, err := l.env.Redis.Get(ctx, l.key).Result()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
-	return held == l.value, err
+	return holds(ctx, l.env.Redis, l)
 }
 
 //go:embed setnx_release.lua

@@ -28,11 +28,11 @@ var setnxCheck = variant(setnx, Strategy{
 type checkLocker struct{ *redisKeyLocker }
 
 func (l checkLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease, err := l.acquire(ctx, key)
+	lease, err := l.redisKeyLocker.Acquire(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	return checkLease{lease}, nil
+	return checkLease{lease.(*redisKeyLease)}, nil
 }
 
 type checkLease struct{ *redisKeyLease }

@@ -37,7 +37,11 @@ func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error)
 
 // get returns the value of the key. It returns "" if the key does not exist.
 func get(ctx context.Context, r redis.Cmdable, key string) (string, error) {
-	value, err := r.Get(ctx, key).Result()
+	return emptyIfNil(r.Get(ctx, key).Result())
+}
+
+// emptyIfNil returns the reply of a GET or a GETSET. If the key did not exist, it returns "".
+func emptyIfNil(value string, err error) (string, error) {
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -51,12 +50,12 @@ func (l *redisKeyLease) stamp(ctx context.Context, replace redisKeyCall) (bool, 
 		if ok, err := setForever(ctx, l); ok || err != nil {
 			return ok, err
 		}
-		held, err := l.env.Redis.Get(ctx, l.key).Result()
+		held, err := get(ctx, l.env.Redis, l.key)
 		switch {
-		case errors.Is(err, redis.Nil): // the holder has released the lock, so try SETNX again
-			continue
 		case err != nil:
 			return false, err
+		case held == "": // the holder has released the lock, so try SETNX again
+			continue
 		case !l.isPast(held):
 			return false, nil
 		default:
@@ -68,11 +67,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, replace redisKeyCall) (bool, 
 // takeOver takes over an expired lock with GETSET. It succeeds if GETSET returns nil or a time in
 // the past.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
-	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
-	if errors.Is(err, redis.Nil) {
-		return true, nil
-	}
-	return err == nil && l.isPast(held), err
+	held, err := emptyIfNil(l.env.Redis.GetSet(ctx, l.key, l.value).Result())
+	return err == nil && (held == "" || l.isPast(held)), err
 }
 
 // isAlive reports whether the key contains a timestamp in the future.
