@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -23,10 +24,13 @@ type Ensemble struct {
 	Around  Around   // wraps every call to ZooKeeper, with the path of the node
 	// Dial opens a connection. If it is nil, [net.DialTimeout] is used.
 	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
-	// Buffer limits the size of requests and replies, in bytes. 0 means the ZooKeeper client's
-	// defaults.
+	// Buffer limits the size of requests and replies, in bytes. If it is 0, requests are limited to
+	// zkBuffer, and replies are not limited.
 	Buffer int
 }
+
+// zkBuffer is the ZooKeeper client's default limit for requests, in bytes.
+const zkBuffer = 1536 << 10
 
 // Ping returns nil if at least one of the servers works.
 func (e *Ensemble) Ping(ctx context.Context) error {
@@ -98,11 +102,9 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 		}
 	}
 	var err error
-	options := list(zk.WithDialer(s.dial), zk.WithEventCallback(watch), zk.WithLogger(zkLog{log}), zk.WithLogInfo(false))
-	if e.Buffer > 0 {
-		options = append(options, zk.WithMaxConnBufferSize(e.Buffer), zk.WithMaxBufferSize(e.Buffer))
-	}
-	s.Conn, s.ended, err = zk.Connect(e.Servers, min(timeout, math.MaxInt32*time.Millisecond), options...)
+	s.Conn, s.ended, err = zk.Connect(e.Servers, min(timeout, math.MaxInt32*time.Millisecond),
+		zk.WithDialer(s.dial), zk.WithEventCallback(watch), zk.WithLogger(zkLog{log}), zk.WithLogInfo(false),
+		zk.WithMaxBufferSize(e.Buffer), zk.WithMaxConnBufferSize(cmp.Or(e.Buffer, zkBuffer)))
 	if err != nil {
 		return nil, fmt.Errorf("lock: ZooKeeper: %w", err)
 	}
@@ -114,10 +116,6 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 		return nil, fmt.Errorf("%w: ZooKeeper at %s", ErrUnreachable, strings.Join(e.Servers, ","))
 	}
 }
-
-// list returns its arguments as a slice, without naming the element type, which another package may
-// not export.
-func list[T any](elements ...T) []T { return elements }
 
 // Close ends the session. If nodes is true, the session's nodes disappear immediately. Otherwise,
 // they stay until the session times out, so that a lock whose holder still works does not end
