@@ -37,7 +37,7 @@ func (a *attempt) raise(ctx context.Context, fence uint64) error {
 	ctx, end := a.scope.Enter(ctx, tap.Acquire)
 	defer end()
 
-	if err := a.lock.Locker.(lock.FenceRaiser).Raise(ctx, a.key(), fence); err != nil {
+	if err := a.lock.Locker.(lock.FenceRaiser).RaiseFence(ctx, a.key(), fence); err != nil {
 		return fmt.Errorf("grab: cannot raise the fencing token counter: %w", err)
 	}
 	return nil

@@ -44,7 +44,7 @@ func (l *slowLocker) Acquire(ctx context.Context, _ string) (lock.Lease, error) 
 	return &slowLease{fence: l.fence, lost: make(chan struct{})}, nil
 }
 
-func (l *slowLocker) Raise(_ context.Context, _ string, fence uint64) error {
+func (l *slowLocker) RaiseFence(_ context.Context, _ string, fence uint64) error {
 	time.Sleep(raiseTime)
 	l.fence = max(l.fence, fence)
 	return nil

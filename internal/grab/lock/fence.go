@@ -30,7 +30,7 @@ type fencedLocker struct {
 	redis redis.UniversalClient
 }
 
-func (l fencedLocker) Raise(ctx context.Context, key string, fence uint64) error {
+func (l fencedLocker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	return fenceRaise.Run(ctx, l.redis, fenceKeys(key)[1:], fence, fenceKeep.Milliseconds()).Err()
 }
 

@@ -58,7 +58,7 @@ func TestRaise(t *testing.T) {
 				a := s.actor(strategy)
 				raiser := a.Locker.(lock.FenceRaiser)
 				for _, tt := range []struct{ to, next uint64 }{{41, 42}, {7, 43}, {43, 44}, {1 << 40, 1<<40 + 1}} {
-					if err := raiser.Raise(s.Context(), theKey, tt.to); err != nil {
+					if err := raiser.RaiseFence(s.Context(), theKey, tt.to); err != nil {
 						t.Fatal(err)
 					}
 					lease := a.lock()

@@ -40,10 +40,6 @@ type handoffLocker struct {
 	env Env
 }
 
-func (l handoffLocker) Raise(ctx context.Context, key string, fence uint64) error {
-	return l.RaiseFence(ctx, key, fence)
-}
-
 func (l handoffLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease, err := l.AcquireWithin(ctx, key, l.env.wait(ctx))
 	switch {

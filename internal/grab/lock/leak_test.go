@@ -70,7 +70,7 @@ func TestNothingStaysForever(t *testing.T) {
 		}},
 		{"raise", func(a, _ *actor) {
 			if r, ok := a.Locker.(lock.FenceRaiser); ok {
-				_ = r.Raise(a.s.Context(), theKey, 41)
+				_ = r.RaiseFence(a.s.Context(), theKey, 41)
 			}
 		}},
 	}

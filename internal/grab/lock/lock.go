@@ -108,8 +108,8 @@ type Reservation interface {
 // FenceRaiser is a Locker whose fencing token counter can be raised. This is necessary after the
 // server has lost data, because the counter may then be too low.
 type FenceRaiser interface {
-	// Raise sets the counter of key to at least fence, so that all later fencing tokens are higher.
-	Raise(ctx context.Context, key string, fence uint64) error
+	// RaiseFence sets the counter of key to at least fence, so that all later fencing tokens are higher.
+	RaiseFence(ctx context.Context, key string, fence uint64) error
 }
 
 // Forgetter is a Locker that keeps data about a key even while no client has a lease on it.
