@@ -15,7 +15,7 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 	Title:  "redlock that sets missing keys again when it extends",
 	Breaks: []string{"F24"},
 	New: func(env Env) (Locker, error) {
-		return newRedlock(env, env.Redlock, redsync.WithSetNXOnExtend())
+		return newRedlock(env, redsync.WithSetNXOnExtend())
 	},
 })
 
@@ -32,6 +32,6 @@ var redlockLongTTL = variant(redlock, Strategy{
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),
 	New: func(env Env) (Locker, error) {
 		env.TTL = 24 * time.Hour
-		return newRedlock(env, env.Redlock)
+		return newRedlock(env)
 	},
 })

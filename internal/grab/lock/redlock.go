@@ -12,7 +12,6 @@ import (
 	"grablab/internal/order"
 
 	"github.com/go-redsync/redsync/v4"
-	"github.com/redis/go-redis/v9"
 )
 
 // redlock sets the same key on several independent nodes. A client that has set it on a majority
@@ -37,7 +36,7 @@ var redlock = Strategy{
 	Waiter:        "retries after 25 to 200 ms",
 	Breaks:        []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
 	Promises:      Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare, Grace: RedlockGrace},
-	New:           func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
+	New:           func(env Env) (Locker, error) { return newRedlock(env) },
 }
 
 const (
@@ -56,7 +55,6 @@ var errNoQuorum = errors.New("lock: fewer than a majority of the Redlock nodes a
 
 type redlockLocker struct {
 	env     Env
-	nodes   []redis.UniversalClient
 	options []redsync.Option // additional options for redsync
 	quorum  int
 	timeout time.Duration
@@ -67,7 +65,7 @@ type redlockLocker struct {
 	asking   sync.WaitGroup
 }
 
-// newRedlock returns a Locker for the given nodes. It returns an error if there are fewer than
+// newRedlock returns a Locker for the nodes in env. It returns an error if there are fewer than
 // redlockMin.
 func newRedlock(env Env, options ...redsync.Option) (Locker, error) {
 	if len(env.Redlock) < redlockMin {
@@ -75,9 +73,8 @@ func newRedlock(env Env, options ...redsync.Option) (Locker, error) {
 	}
 	return &redlockLocker{
 		env:     env,
-		nodes:   nodes,
 		options: options,
-		quorum:  len(nodes)/2 + 1,
+		quorum:  len(env.Redlock)/2 + 1,
 		timeout: min(redlockTimeout, env.TTL/redlockShare),
 	}, nil
 }
@@ -182,7 +179,7 @@ func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
 	}
-	if foreign, _ := answers(err); foreign > len(l.nodes)-l.quorum {
+	if foreign, _ := answers(err); foreign > len(l.env.Redlock)-l.quorum {
 		return ErrLost
 	}
 	return l.explain(err)
@@ -194,7 +191,7 @@ func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if foreign, silent := answers(err); foreign == 0 && silent > len(l.nodes)-l.quorum {
+	if foreign, silent := answers(err); foreign == 0 && silent > len(l.env.Redlock)-l.quorum {
 		return fmt.Errorf("%w: %v", errNoQuorum, err)
 	}
 	return fmt.Errorf("lock: %v", err)

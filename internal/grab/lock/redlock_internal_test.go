@@ -18,7 +18,7 @@ func redlockOf(t *testing.T, nodes int) *redlockLocker {
 		t.Cleanup(func() { _ = client.Close() })
 		env.Redlock = append(env.Redlock, client)
 	}
-	l, err := newRedlock(env, env.Redlock)
+	l, err := newRedlock(env)
 	if err != nil {
 		t.Fatal(err)
 	}

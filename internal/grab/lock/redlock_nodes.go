@@ -39,7 +39,7 @@ type question struct {
 func (l *redlockLocker) question(decide bool) *question {
 	q := &question{decide: decide, enough: make(chan struct{})}
 	q.yes.Store(int32(l.quorum))
-	q.no.Store(int32(len(l.nodes) - l.quorum + 1))
+	q.no.Store(int32(len(l.env.Redlock) - l.quorum + 1))
 	return q
 }
 
@@ -103,8 +103,8 @@ type redlockNode struct {
 // wait until a quorum has agreed or can no longer agree.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
-	pools := make([]redsyncredis.Pool, len(l.nodes))
-	for i, client := range l.nodes {
+	pools := make([]redsyncredis.Pool, len(l.env.Redlock))
+	for i, client := range l.env.Redlock {
 		pools[i] = &redlockNode{client: client, running: &l.asking, timeout: l.timeout, wanted: &lease.wanted, grant: grant, eval: eval}
 	}
 	options := []redsync.Option{
