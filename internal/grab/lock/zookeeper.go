@@ -359,10 +359,8 @@ func (n *zkNode) Release(ctx context.Context) error {
 		return nil
 	}
 	n.abandon(ctx)
-	select {
-	case <-n.Lost(): // report the loss, because it matters more than the delete error
+	if IsClosed(n.Lost()) { // report the loss, because it matters more than the delete error
 		return ErrLost
-	default:
-		return err
 	}
+	return err
 }
