@@ -32,12 +32,13 @@ var errSilent = errors.New("this node had not answered when a majority of the ot
 // impossible.
 type question struct {
 	decide  bool
-	yes, no atomic.Int32 // how many more such answers end the question; if decide is false, all count as yes
+	running *sync.WaitGroup // the calls that have not returned
+	yes, no atomic.Int32    // how many more such answers end the question; if decide is false, all count as yes
 	enough  chan struct{}
 }
 
 func (l *redlockLocker) question(decide bool) *question {
-	q := &question{decide: decide, enough: make(chan struct{})}
+	q := &question{decide: decide, running: &l.asking, enough: make(chan struct{})}
 	q.yes.Store(int32(l.quorum))
 	q.no.Store(int32(len(l.env.Redlock) - l.quorum + 1))
 	return q
@@ -56,13 +57,13 @@ func (q *question) answered(yes bool) {
 // put runs call, which sends a question to one node, and returns the node's reply. If no reply
 // arrives within RedlockGrace after the question has ended, put returns errSilent. It then runs
 // late in the background once call has returned.
-func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
+func put[T comparable](q *question, yes T, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
 		err   error
 	}
 	replies, givenUp := make(chan reply), make(chan struct{})
-	running.Go(func() {
+	q.running.Go(func() {
 		value, err := call()
 		select {
 		case replies <- reply{value, err}:
@@ -91,9 +92,7 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 // A redlockNode gives redsync access to one Redis node during one operation.
 type redlockNode struct {
 	client      redis.UniversalClient
-	running     *sync.WaitGroup
-	timeout     time.Duration
-	wanted      *atomic.Bool // whether the client holds the lock; if not, late grants are undone
+	lease       *redlockLease // if it is not wanted, late grants are undone
 	grant, eval *question
 	refused     bool // whether another client has the lock on this node
 }
@@ -105,7 +104,7 @@ func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.env.Redlock))
 	for i, client := range l.env.Redlock {
-		pools[i] = &redlockNode{client: client, running: &l.asking, timeout: l.timeout, wanted: &lease.wanted, grant: grant, eval: eval}
+		pools[i] = &redlockNode{client: client, lease: lease, grant: grant, eval: eval}
 	}
 	options := []redsync.Option{
 		redsync.WithValue(lease.token),
@@ -134,10 +133,10 @@ type redlockConn struct {
 // SetNX takes the lock on one node. If the node's grant comes too late, SetNX deletes the key
 // again, unless the client has got the lock from the other nodes.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
-	granted, err := put(c.node.grant, true, c.node.running,
+	granted, err := put(c.node.grant, true,
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
 		func() {
-			if !c.node.wanted.Load() {
+			if !c.node.lease.wanted.Load() {
 				cleanUp(c.ctx, func(ctx context.Context) error {
 					return setnxRelease.Run(ctx, c.node.client, []string{key}, token).Err()
 				})
@@ -154,8 +153,8 @@ func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any,
 		c.node.eval.answered(false)
 		return int64(0), nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.node.timeout)
-	return put[any](c.node.eval, int64(1), c.node.running, func() (any, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.node.lease.locker.timeout)
+	return put[any](c.node.eval, int64(1), func() (any, error) {
 		defer cancel()
 		conn, err := c.node.pool().Get(ctx)
 		if err != nil {
