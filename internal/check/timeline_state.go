@@ -62,46 +62,32 @@ func (s *state) next(e history.Event) {
 
 // belief returns what a driver believes after event e, or "" if e tells it nothing new.
 func (s *state) belief(e history.Event) string {
-	locks := s.Excludes != catalog.NoExclusion
+	won, open, taken := "has won the order", "the order is open", "the order is taken"
+	if s.units() > 1 {
+		won, open, taken = "has a unit", "a unit is left", "no unit is left"
+	}
+	locks, ok := s.Excludes != catalog.NoExclusion, e.Kind == history.OK
 	switch {
-	case e.Op == history.Acquire && e.Kind == history.OK && locks:
+	case e.Op == history.Acquire && ok && locks:
 		return "has the lock"
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		return "another driver has the lock"
-	case e.Op == history.Read && e.Kind == history.OK:
-		return s.readBelief(e, locks)
-	case e.Op == history.Claim && e.Kind == history.OK && s.units() > 1:
-		return "has a unit"
-	case e.Op == history.Claim && e.Kind == history.OK:
-		return "has won the order"
-	case e.Op == history.Claim && e.Code == history.Taken && s.units() > 1:
-		return "no unit is left"
-	case e.Op == history.Claim && e.Code == history.Taken:
-		return "the order is taken"
+	case e.Op == history.Read && ok && e.Code == history.Open && locks:
+		return "has the lock, " + open
+	case e.Op == history.Read && ok && e.Code == history.Open:
+		return open
+	case e.Op == history.Read && ok, e.Op == history.Claim && e.Code == history.Taken:
+		return taken
+	case e.Op == history.Claim && ok:
+		return won
 	case !locks: // the remaining cases need a lock
 		return ""
 	case tellsOfLoss(e):
 		return "the lock is lost"
-	case e.Op == history.Release && e.Kind == history.OK && !slices.Contains(s.winners, actorOf(e)):
+	case e.Op == history.Release && ok && !slices.Contains(s.winners, actorOf(e)):
 		return "has released the lock"
 	default:
 		return ""
-	}
-}
-
-// readBelief returns what a driver believes after reading the order.
-func (s *state) readBelief(e history.Event, locks bool) string {
-	open, taken := "the order is open", "the order is taken"
-	if s.units() > 1 {
-		open, taken = "a unit is left", "no unit is left"
-	}
-	switch {
-	case e.Code != history.Open:
-		return taken
-	case locks:
-		return "has the lock, " + open
-	default:
-		return open
 	}
 }
 
