@@ -168,7 +168,7 @@ func TestFailedSessionsFreeTheirPlace(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := &SQL{dialect: dialect{sessions: true}, pins: make(chan struct{}, 2), writes: db}
+	s := &SQL{pins: make(chan struct{}, 2), writes: db}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for n := range 5 {

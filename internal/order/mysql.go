@@ -18,12 +18,11 @@ import (
 )
 
 var mysqlDialect = dialect{
-	schema:   migrations.MySQL,
-	sessions: true,
-	now:      "UTC_TIMESTAMP(6)", // UTC, even if the session has another time zone
-	version:  "SELECT VERSION()",
-	create:   createMySQL,
-	begin:    "START TRANSACTION",
+	schema:  migrations.MySQL,
+	now:     "UTC_TIMESTAMP(6)", // UTC, even if the session has another time zone
+	version: "SELECT VERSION()",
+	create:  createMySQL,
+	begin:   "START TRANSACTION",
 }
 
 func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {

@@ -23,18 +23,17 @@ type SQL struct {
 	// reads and writes are the same connection pool. The exception is SQLite, because its writers
 	// must queue.
 	reads, writes *sql.DB
-	pins          chan struct{} // one entry for each session that Begin has reserved
+	pins          chan struct{} // one entry for each session that Begin has reserved; nil if the database has no sessions
 	gorm          *gorm.DB
 	log           *slog.Logger
 }
 
 // dialect describes what is special about one kind of database.
 type dialect struct {
-	schema   migrations.Dialect
-	sessions bool   // whether it has row locks and named locks
-	now      string // an SQL expression for the current time in UTC
-	version  string // a query for the name and version of the database
-	begin    string // the statement that begins a transaction
+	schema  migrations.Dialect
+	now     string // an SQL expression for the current time in UTC
+	version string // a query for the name and version of the database
+	begin   string // the statement that begins a transaction
 
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }

@@ -14,7 +14,7 @@ import (
 
 // Begin implements Store.
 func (s *SQL) Begin(ctx context.Context) (Tx, error) {
-	if !s.sessions {
+	if s.pins == nil {
 		return nil, fmt.Errorf("%w: SQLite has no row locks or named locks, because it locks the whole file: use -stack local", ErrUnsupported)
 	}
 	select {
