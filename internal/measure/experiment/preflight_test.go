@@ -267,6 +267,32 @@ func TestChangingKeys(t *testing.T) {
 	}
 }
 
+// TestChangingTokens checks that keys are found that differ only in a random token between two grabs. A grab
+// whose calls are the same except for such tokens must have a trail.
+func TestChangingTokens(t *testing.T) {
+	redis := func(phases ...tap.Phase) (calls []control.Call) {
+		for _, p := range phases {
+			calls = append(calls, control.Call{Phase: p, N: 1, Target: "redis"})
+		}
+		return calls
+	}
+	for _, tt := range []struct {
+		a, b []control.Call
+		want string
+	}{
+		{redis("redis SET lock:*:k3j5h2q9 NX"), redis("redis SET lock:*:zz81mxq0 NX"), "redis SET lock:*:{token} NX"},
+		{redis("redis GET s:k3j5h2q9", "redis DEL s:k3j5h2q9"), redis("redis GET s:zz81mxq0", "redis DEL s:zz81mxq0"), "redis GET s:{token}, redis DEL s:{token}"},
+		{redis("redis GET a:1"), redis("redis GET a:2"), ""},
+		{redis("redis GET s:k3j5h2q9", "redis GET s:zz81mxq0"), redis("redis GET s:zz81mxq0", "redis GET s:k3j5h2q9"), ""},
+		{redis("redis GET s:active"), redis("redis GET s:closed"), ""},
+		{[]control.Call{{Phase: "mysql SELECT k3j5h2q9", Target: tap.DB}}, []control.Call{{Phase: "mysql SELECT zz81mxq0", Target: tap.DB}}, ""},
+	} {
+		if got := catalog.Join(changingTokens(tt.a, tt.b), ", ", func(p tap.Phase) string { return string(p) }); got != tt.want {
+			t.Errorf("%v, %v: %q, want %q", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
 // TestUnusedRedis checks when a fault without effect leads to the hint that the service may use
 // another Redis.
 func TestUnusedRedis(t *testing.T) {

@@ -138,6 +138,7 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		before := last
 		last = slices.Concat(req.calls, req.behind)
 		r.fleet.IgnoreNumbers(changingKeys(before, last)...)
+		r.fleet.IgnoreTokens(changingTokens(before, last)...)
 		return req, err
 	}, func(n int64) ([]control.Call, error) {
 		return listWithoutGrab(ctx, in, first+n, minSettle)

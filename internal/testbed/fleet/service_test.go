@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -328,6 +329,54 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	in.Watch(72, 6)
 	if got, want := names("SET result:72:6", "GET shard:7"), []string{dry[0], dry[3]}; !slices.Equal(got, want) {
 		t.Errorf("another worker names the calls %q, want %q", got, want)
+	}
+}
+
+// TestTokensInKeys checks that a call keeps its name if its key contains another random token in each grab. A
+// word, another key or another script must still change the name.
+func TestTokensInKeys(t *testing.T) {
+	t.Parallel()
+	const nanoid, ulid, base36, base64 = "V1StGXR8_Z5jdHi6B-myT", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "k3j5h2q9", "9/Xq+3aZ=="
+	for _, tt := range []struct{ a, b, want string }{
+		{"redis SET lock:*:" + nanoid + " NX PX", "redis SET lock:*:Uakgb_J5m9g-0JDMbcJqL NX PX", "redis SET lock:*:{token} NX PX"},
+		{"redis GET sess:" + ulid, "redis GET sess:01ARZ3NDEKTSV4RRFFQ69G5FAW", "redis GET sess:{token}"},
+		{"redis DEL lock-*-" + base36, "redis DEL lock-*-k3zzzzz1", "redis DEL lock-*-{token}"},
+		{"redis EVALSHA c41f0d7 tries/" + base64 + "/lock:*", "redis EVALSHA c41f0d7 tries/0aB3cd==/lock:*", "redis EVALSHA c41f0d7 tries/{token}==/lock:*"},
+		{"redis GET " + nanoid, "redis GET " + ulid, "redis GET {token}"},
+		{"redis EVALSHA c41f0d7 lock:*", "redis EVALSHA a1b2c3d lock:*", ""},
+		{"redis SET lock:*:" + nanoid + " NX PX", "redis SET lock:*:" + ulid + " XX PX", ""},
+		{"redis GET sess:" + ulid, "redis DEL sess:" + nanoid, ""},
+		{"redis GET sess:winner", "redis GET sess:loser", ""},
+		{"redis GET sess:" + ulid, "redis GET sess:" + ulid, ""},
+		{"redis EXEC", "redis MULTI", ""},
+	} {
+		if got, ok := WithoutTokens(tt.a, tt.b); got != tt.want && ok || ok != (tt.want != "") {
+			t.Errorf("%s and %s: %q, %v; want %q", tt.a, tt.b, got, ok, tt.want)
+		}
+	}
+
+	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", driverTexts: map[string]bool{}, tokened: map[string]*regexp.Regexp{}}}
+	in.fleet.Shape, in.fleet.Instances = target.Plain, []*Instance{in}
+	name := func(text string) string {
+		op, _ := in.wires.call(wire.Event{Server: "redis", Text: text})
+		return string(op.Phase)
+	}
+	in.Watch(7, 1)
+	in.fleet.IgnoreTokens("redis SET lock:*:{token} NX PX")
+	for range 2 {
+		for text, want := range map[string]string{
+			"SET lock:7:" + nanoid + " NX PX": "redis SET lock:*:{token} NX PX",
+			"SET lock:7:7Ab_7-x NX PX":        "redis SET lock:*:{token} NX PX",
+			"SET lock:7:winner NX PX":         "redis SET lock:*:winner NX PX",
+			"SET lock:7:a:b1Cd2 NX PX":        "redis SET lock:*:a:b1Cd2 NX PX",
+			"GET lock:7:" + base36:            "redis GET lock:*:" + base36,
+		} {
+			if got := name(text); got != want {
+				t.Errorf("%s: %q, want %q", text, got, want)
+			}
+		}
+		in.wires.tokened = map[string]*regexp.Regexp{} // as in another worker, which has made no dry run
+		in.fleet.Recognize([]control.Call{{Phase: "redis SET lock:*:{token} NX PX"}}, nil)
 	}
 }
 

@@ -46,20 +46,21 @@ type wires struct {
 	id            string          // the order ID in requests
 	// names contains the placeholders for numbers that may occur in requests, such as the port.
 	names        map[string]string
-	driverTexts  map[string]bool // request texts that name the driver, as seen in test runs before the load
-	numbered     map[string]bool // lock requests whose keys contain any number, written as {n}
-	idle         map[string]bool // requests that the instance makes even while it handles no grabs
-	busy         map[uint64]bool // database connections with a request that is not idle since their last transaction ended
-	lastCall     time.Time       // time of the last request for order
-	questions    int             // number of pending requests for a result
-	lastQuestion time.Time       // when the last request for a result was sent
+	driverTexts  map[string]bool           // request texts that name the driver, as seen in test runs before the load
+	numbered     map[string]bool           // lock requests whose keys contain any number, written as {n}
+	tokened      map[string]*regexp.Regexp // lock requests whose keys contain any token, written as {token}; with a pattern that matches them
+	idle         map[string]bool           // requests that the instance makes even while it handles no grabs
+	busy         map[uint64]bool           // database connections with a request that is not idle since their last transaction ended
+	lastCall     time.Time                 // time of the last request for order
+	questions    int                       // number of pending requests for a result
+	lastQuestion time.Time                 // when the last request for a result was sent
 }
 
 // newWires opens the proxies. If the service uses Sentinel, newWires also starts Sentinels that
 // report the Redis proxy as the master.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
-	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}, numbered: map[string]bool{}}
+	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}, numbered: map[string]bool{}, tokened: map[string]*regexp.Regexp{}}
 	var ways []stack.Detour
 	for _, server := range st.Servers() {
 		protocol := wire.RESP
@@ -276,11 +277,117 @@ const (
 	ownDriver = "{driver}"
 	ownPort   = "{port}"
 	anyNumber = "{n}"
+	anyToken  = "{token}"
 )
 
 // WithoutNumbers replaces each number in a request's text with {n}, except in long hexadecimal values.
 func WithoutNumbers(text string) string {
 	return replaceNumbers(text, func(string) string { return anyNumber })
+}
+
+// WithoutTokens compares the names of two calls to a lock server. If their keys differ only in tokens, such as
+// random session IDs, it returns the name with {token} in place of each token. Otherwise, ok is false. The
+// separators ':', '|' and ',' divide a key into parts, and each part may contain one token.
+func WithoutTokens(a, b string) (name string, ok bool) {
+	x, y := strings.Split(a, " "), strings.Split(b, " ")
+	i := keyIn(x)
+	if i >= len(x) || len(x) != len(y) || !slices.Equal(x[:i], y[:i]) || !slices.Equal(x[i+1:], y[i+1:]) {
+		return "", false
+	}
+	parts, others := splitKey(x[i]), splitKey(y[i])
+	if len(parts) != len(others) {
+		return "", false
+	}
+	for n, part := range parts {
+		from, to := difference(part, others[n])
+		switch other := others[n][from : len(others[n])-len(part)+to]; {
+		case part == others[n]:
+			continue
+		case !isToken(part[from:to]) || !isToken(other):
+			return "", false
+		}
+		parts[n], ok = part[:from]+anyToken+part[to:], true
+	}
+	x[i] = strings.Join(parts, "")
+	return strings.Join(x, " "), ok
+}
+
+// keyIn returns the index of the key in the words of a call's name. The name of a script comes before its key.
+func keyIn(words []string) int {
+	if len(words) > 1 && (strings.HasPrefix(words[1], "EVAL") || strings.HasPrefix(words[1], "FCALL")) {
+		return 3
+	}
+	return 2
+}
+
+// keySeparators divide a key into parts.
+const keySeparators = ":|,"
+
+// splitKey returns the parts of a key and the separators between them.
+func splitKey(key string) (parts []string) {
+	for key != "" {
+		end := strings.IndexAny(key, keySeparators)
+		switch {
+		case end < 0:
+			end = len(key)
+		case end == 0:
+			end = 1
+		}
+		parts, key = append(parts, key[:end]), key[end:]
+	}
+	return parts
+}
+
+// difference returns where a differs from b. It includes complete words of letters and digits.
+func difference(a, b string) (from, to int) {
+	for from < min(len(a), len(b)) && a[from] == b[from] {
+		from++
+	}
+	for from > 0 && isAlphanumeric(a[from-1]) {
+		from--
+	}
+	to, end := len(a), len(b)
+	for to > from && end > from && a[to-1] == b[end-1] {
+		to, end = to-1, end-1
+	}
+	for to < len(a) && isAlphanumeric(a[to]) {
+		to++
+	}
+	return from, to
+}
+
+func isAlphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// isToken reports whether a part of a key looks like a random value and not like a word. A word has no digits
+// and does not mix upper and lower case.
+func isToken(text string) bool {
+	const shortest = 5
+	has := func(set string) bool { return strings.ContainsAny(text, set) }
+	const lower = "abcdefghijklmnopqrstuvwxyz"
+	return len(text) >= shortest && (has("0123456789") || has(lower) && has(strings.ToUpper(lower)))
+}
+
+// tokensIn returns a pattern for the texts of a request whose name contains {token}.
+func tokensIn(name string) *regexp.Regexp {
+	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(name), regexp.QuoteMeta(anyToken), "([^ "+keySeparators+"]+)") + "$")
+}
+
+// nameTokens replaces the tokens in the text of a request to a lock server, if the request is known to contain
+// some.
+func (w *wires) nameTokens(text string) string {
+	best := "" // several names may fit, so choose the most exact one
+	for name, pattern := range w.tokened {
+		found := pattern.FindStringSubmatch(text)
+		if found == nil || slices.ContainsFunc(found[1:], func(part string) bool { return !isToken(part) }) {
+			continue
+		}
+		if cmp.Or(cmp.Compare(len(name), len(best)), cmp.Compare(name, best)) > 0 {
+			best = name
+		}
+	}
+	return cmp.Or(best, text)
 }
 
 // nameIDs returns a request's text without IDs. It replaces a driver ID only in requests that are
@@ -358,6 +465,9 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 			named = other
 		}
 	}
+	if e.Server != tap.DB {
+		named = w.nameTokens(named)
+	}
 	parts := []string{named}
 	if e.Server == tap.DB && !strings.HasPrefix(e.Text, "PREPARE ") {
 		parts = strings.Split(parts[0], wire.Joint)
@@ -385,6 +495,9 @@ func (w *wires) recognize(grab, idle []control.Call) {
 		if strings.Contains(text, anyNumber) {
 			w.numbered[text] = true
 		}
+		if strings.Contains(text, anyToken) {
+			w.tokened[text] = tokensIn(text)
+		}
 	}
 	w.idle, w.busy = map[string]bool{}, map[uint64]bool{}
 	for _, c := range idle {
@@ -404,6 +517,19 @@ func (f *Fleet) IgnoreNumbers(calls ...tap.Phase) {
 		in.wires.mu.Lock()
 		for _, c := range calls {
 			in.wires.numbered[WithoutNumbers(textOf(c))] = true
+		}
+		in.wires.mu.Unlock()
+	}
+}
+
+// IgnoreTokens tells the proxies that the tokens in the keys of these calls differ between grabs. The names
+// contain {token} in place of each token.
+func (f *Fleet) IgnoreTokens(names ...tap.Phase) {
+	for _, in := range f.Instances {
+		in.wires.mu.Lock()
+		for _, name := range names {
+			_, text, _ := strings.Cut(string(name), " ")
+			in.wires.tokened[text] = tokensIn(text)
 		}
 		in.wires.mu.Unlock()
 	}
