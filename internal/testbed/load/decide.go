@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -96,8 +98,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	}
 	if question.URL.Host != grab.URL.Host { // another service must not get these
 		question.Host = ""
-		question.Header.Del("Authorization")
-		question.Header.Del("Cookie")
+		maps.DeleteFunc(question.Header, func(name string, _ []string) bool { return secretHeader.MatchString(name) })
 	}
 	for pause := firstPause; wait.For(grab.Context(), pause); pause = min(2*pause, lastPause) {
 		answered := asking()
@@ -110,6 +111,9 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	}
 	return nil, last, grab.Context().Err()
 }
+
+// secretHeader matches the names of headers that may contain a secret, such as Authorization, Cookie and X-Api-Key.
+var secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|session|passw|credential|signature`)
 
 // answer sends a request, and reads as much of the response body as the user's rules can examine.
 func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {

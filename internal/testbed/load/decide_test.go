@@ -191,14 +191,14 @@ func TestOtherHostsGetNoSecrets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req.Header = http.Header{"Authorization": {"Bearer s3cret"}, "Cookie": {"session=s3cret"}, "X-Driver": {"3"}}
+			req.Header = http.Header{"Authorization": {"Bearer s3cret"}, "Cookie": {"session=s3cret"}, "X-Api-Key": {"s3cret"}, "X-Csrf-Token": {"s3cret"}, "X-Driver": {"3"}}
 			if _, err := Decide(next, shape, nil).RoundTrip(req); err != nil || question == nil {
 				t.Fatalf("%s: %v", at, err)
 			}
 			if question.Header.Get("X-Driver") != "3" || (question.Host == "a") != own {
 				t.Errorf("%s: asks %q with the headers %v", at, question.Host, question.Header)
 			}
-			for _, name := range []string{"Authorization", "Cookie"} {
+			for _, name := range []string{"Authorization", "Cookie", "X-Api-Key", "X-Csrf-Token"} {
 				if got := question.Header.Get(name); got != "" != own {
 					t.Errorf("%s: the header %s is %q", at, name, got)
 				}
