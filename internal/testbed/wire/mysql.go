@@ -266,10 +266,11 @@ func (s *mysqlReplies) begins(k packet) bool {
 	return waits && (k.seq == 1 && s.last != 0 || r.alone && uint32(k.seq) == s.mysql.next.Load())
 }
 
-// These first bytes mark a packet that reports success or failure.
+// These first bytes mark special packets at the beginning of a reply.
 const (
-	isOK    = 0x00
-	isError = 0xff
+	isOK       = 0x00
+	isError    = 0xff
+	isFileName = 0xfb // the server asks for the content of a file, as LOAD DATA LOCAL needs it
 )
 
 // open reads the server's greeting, or the first packet of a reply. For a reply, it returns a
@@ -282,6 +283,9 @@ func (s *mysqlReplies) open(k packet) (m message, err error) {
 	if !s.greeted {
 		s.greeted = true
 		return m, s.greet(p)
+	}
+	if r, _ := s.first(); r.kind == comQuery && r.alone && p[0] == isFileName { // the reply follows after the file
+		return m, nil
 	}
 	r, _ := s.pop()
 	m = message{kind: replies, request: r}

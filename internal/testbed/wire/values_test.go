@@ -348,6 +348,24 @@ func TestMySQLFile(t *testing.T) {
 	}
 }
 
+// TestMySQLFileReply checks that the reply to LOAD DATA LOCAL is the one after the file, and not the packet with
+// which the server asks for the file.
+func TestMySQLFileReply(t *testing.T) {
+	var s session
+	replying := &mysqlReplies{session: &s, greeted: true}
+	s.push(request{kind: comQuery, alone: true})
+	for _, step := range []struct {
+		next, seq byte
+		payload   string
+		want      messageKind
+	}{{1, 1, "\xfba.csv", noMessage}, {9, 9, "\x00\x01", replies}} {
+		s.mysql.next.Store(uint32(step.next))
+		if _, m, err := replying.scan(packetsOf(step.seq, step.payload), false); err != nil || m.kind != step.want {
+			t.Errorf("packet %d: kind %d, %v; want %d", step.seq, m.kind, err, step.want)
+		}
+	}
+}
+
 // TestEveryMySQLCommand checks every command of the MySQL protocol. According to the protocol's
 // specification, exactly three commands get no reply. The proxy must reject commands that it does not
 // know, because it could not match replies to requests any more.
