@@ -186,6 +186,9 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	switch payload[0] {
 	case comQuit, comCloseStmt, comLongData:
 		m.kind = tells
+		if payload[0] == comCloseStmt {
+			my.forget(body)
+		}
 	case comQuery:
 		m.text = statementText(body)
 	case comPrepare:
@@ -220,6 +223,15 @@ func (s *mysqlSession) statement(payload []byte) string {
 		return s.prepared
 	}
 	return "EXECUTE"
+}
+
+// forget removes the prepared statement whose number is at the beginning of payload.
+func (s *mysqlSession) forget(payload []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(payload) >= 4 {
+		delete(s.statements, binary.LittleEndian.Uint32(payload))
+	}
 }
 
 // mysqlReplies finds the replies in the data from a server. A reply's sequence numbers continue

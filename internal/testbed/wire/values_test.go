@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -363,6 +364,21 @@ func TestMySQLFileReply(t *testing.T) {
 		if _, m, err := replying.scan(packetsOf(step.seq, step.payload), false); err != nil || m.kind != step.want {
 			t.Errorf("packet %d: kind %d, %v; want %d", step.seq, m.kind, err, step.want)
 		}
+	}
+}
+
+// TestClosedStatements checks that the proxy forgets a prepared statement when the client closes it.
+func TestClosedStatements(t *testing.T) {
+	s := &session{}
+	up, _ := scanMySQL(s)
+	s.mysql.statements = map[uint32]string{3: "SELECT a", 4: "SELECT b"}
+	for _, payload := range []string{"\x19\x03\x00\x00\x00", "\x19\x05\x00\x00\x00", "\x19\x04"} {
+		if m, err := up.(*mysqlRequests).command([]byte(payload)); err != nil || m.kind != tells {
+			t.Errorf("%q: kind %d, %v", payload, m.kind, err)
+		}
+	}
+	if want := map[uint32]string{4: "SELECT b"}; !maps.Equal(s.mysql.statements, want) {
+		t.Errorf("%v, want %v", s.mysql.statements, want)
 	}
 }
 
