@@ -12,6 +12,7 @@ const (
 	plainCommand  = iota
 	subscribing   // the server confirms each channel
 	unsubscribing // the server confirms each channel; without channels, the first confirmation is the reply
+	keepsChannels // unlike a plain command, the command is also possible while the client is subscribed in RESP2
 )
 
 func scanRESP(s *session) (up, down scanner) {
@@ -188,6 +189,8 @@ func command(args [][]byte, count int) (m message, err error) {
 		m.request.kind, m.request.left = subscribing, count
 	case "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
 		m.request.kind, m.request.left = unsubscribing, count
+	case "PING", "QUIT", "RESET":
+		m.request.kind = keepsChannels
 	}
 	return m, nil
 }
@@ -272,6 +275,9 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 // needs more data to decide, known is false.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
+	if waits && first.kind == plainCommand {
+		s.subscribed = false // in RESP2, a client that sends such a command has left all channels
+	}
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
 		kind, known := kindOf(data)
 		switch {
@@ -279,7 +285,7 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 			return m, false
 		case strings.HasSuffix(kind, "subscribe"):
 			s.subscribed = data[0] == '*'
-			if !waits || (first.kind == subscribing) == strings.HasSuffix(kind, "unsubscribe") || first.kind == plainCommand || !s.confirm() {
+			if !waits || (first.kind == subscribing) == strings.HasSuffix(kind, "unsubscribe") || first.kind != subscribing && first.kind != unsubscribing || !s.confirm() {
 				return m, true
 			}
 		case data[0] == '>' || strings.HasSuffix(kind, "message"):

@@ -382,6 +382,52 @@ func TestClosedStatements(t *testing.T) {
 	}
 }
 
+// TestLeftChannels checks that a list counts as a reply in RESP2 after the client has left its channels, even if the
+// list looks like a published message. While the client is subscribed, such a list is no reply to a PING.
+func TestLeftChannels(t *testing.T) {
+	s := &session{}
+	replying := &respReplies{session: s}
+	read := func(data string) (got []messageKind) {
+		for len(data) > 0 {
+			n, m, err := replying.scan([]byte(data), false)
+			if err != nil || n == 0 {
+				t.Fatalf("%q: read %d, %v", data, n, err)
+			}
+			got, data = append(got, m.kind), data[n:]
+		}
+		return got
+	}
+	const message = "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n"
+	for _, step := range []struct {
+		command, data string
+		want          messageKind
+	}{
+		{"SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", replies},
+		{"", message, noMessage},
+		{"PING", message, noMessage},
+		{"", "*2\r\n$4\r\npong\r\n$0\r\n\r\n", replies},
+		{"UNSUBSCRIBE a", message, noMessage},
+		{"", "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n", replies},
+		{"LRANGE mail 0 -1", message, replies},
+		{"PING", "+PONG\r\n", replies},
+	} {
+		if words := strings.Fields(step.command); len(words) > 0 {
+			args := make([][]byte, len(words))
+			for i, w := range words {
+				args[i] = []byte(w)
+			}
+			m, err := command(args, len(args)-1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.push(m.request)
+		}
+		if got := read(step.data); len(got) != 1 || got[0] != step.want {
+			t.Errorf("%s: %q has the kinds %v, want %d", step.command, step.data, got, step.want)
+		}
+	}
+}
+
 // TestEveryMySQLCommand checks every command of the MySQL protocol. According to the protocol's
 // specification, exactly three commands get no reply. The proxy must reject commands that it does not
 // know, because it could not match replies to requests any more.
