@@ -21,7 +21,7 @@ const (
 
 // These are the kinds of PostgreSQL requests. They differ in how their replies end.
 const (
-	postgresQuery    = iota // a simple query; its reply ends with ReadyForQuery
+	postgresQuery    = iota // a simple query or a function call; its reply ends with ReadyForQuery
 	postgresSync            // messages of the extended protocol; their reply ends with ReadyForQuery
 	postgresExecutes        // Execute messages without a Sync; each of them gets one result
 )
@@ -87,7 +87,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 	}
 	s.messages = s.messages[:0]
 	for {
-		k, ok, err := postgresMessageIn(data[n:], "QPBDECSHXdcfp")
+		k, ok, err := postgresMessageIn(data[n:], "QFPBDECSHXdcfp")
 		switch {
 		case err != nil:
 			return 0, m, err
@@ -145,6 +145,8 @@ func (s *postgresRequests) request(last byte) (m message) {
 		switch k.kind {
 		case 'Q':
 			names = append(names, statementText(name))
+		case 'F':
+			names = append(names, fastPath)
 		case 'P':
 			statement, _ := cutString(rest)
 			s.statements[string(name)] = statementText(statement)
@@ -163,7 +165,7 @@ func (s *postgresRequests) request(last byte) (m message) {
 	text := cmp.Or(strings.Join(names, Joint), prepared, "SYNC")
 	m = message{kind: asks, text: text}
 	switch {
-	case last == 'Q':
+	case last == 'Q', last == 'F':
 	case last == 'S':
 		m.request.kind = postgresSync
 	case len(names) > 0:
@@ -173,6 +175,9 @@ func (s *postgresRequests) request(last byte) (m message) {
 	}
 	return m
 }
+
+// fastPath is the name of a request that calls a function by its number, as lo_import does.
+const fastPath = "CALL FUNCTION"
 
 // cutString returns the text before the first zero byte, and the data after it.
 func cutString(data []byte) (text, rest []byte) {

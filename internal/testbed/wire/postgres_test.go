@@ -172,7 +172,7 @@ func TestPostgresUnreadable(t *testing.T) {
 		{"TLS at once", "\x16\x03\x01\x00\x05\x01\x00\x00", "uses TLS"},
 		{"an old protocol", message("", "\x00\x02\x00\x00"), "version 2.0"},
 		{"HTTP", "GET / HTTP/1.1\r\n\r\n", "the first message has"},
-		{"a function call", hello + message("F", "\x00\x00\x00\x00"), `messages of type 'F'`},
+		{"an unknown message", hello + message("Y", "\x00\x00\x00\x00"), `messages of type 'Y'`},
 		{"COPY in the extended protocol", hello + message("P", "\x00COPY wired FROM STDIN\x00\x00\x00") + message("B", "\x00\x00\x00\x00\x00\x00\x00\x00") + message("E", "\x00\x00\x00\x00\x00") + message("S", ""), "COPY FROM STDIN"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

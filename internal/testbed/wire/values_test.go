@@ -428,6 +428,27 @@ func TestLeftChannels(t *testing.T) {
 	}
 }
 
+// TestPostgresFastPath checks that a function call by number is a request with one reply.
+func TestPostgresFastPath(t *testing.T) {
+	s := &session{}
+	up, down := scanPostgres(s)
+	up.(*postgresRequests).loggedIn, down.(*postgresReplies).ready = true, true
+	call := []byte("F\x00\x00\x00\x0e\x00\x00\x03\xbb\x00\x00\x00\x00\x00\x01")
+	n, m, err := up.scan(call, false)
+	if err != nil || n != len(call) || m.kind != asks || m.text != "CALL FUNCTION" {
+		t.Fatalf("read %d, %+v, %v", n, m, err)
+	}
+	s.push(m.request)
+	for reply, want := range map[string]messageKind{"V\x00\x00\x00\x08\xff\xff\xff\xff": replies} {
+		if _, m, err := down.scan([]byte(reply), false); err != nil || m.kind != want {
+			t.Errorf("%q: %+v, %v", reply, m, err)
+		}
+		if _, m, err := down.scan([]byte("Z\x00\x00\x00\x05I"), false); err != nil || m.kind != noMessage {
+			t.Errorf("ready: %+v, %v", m, err)
+		}
+	}
+}
+
 // TestEveryMySQLCommand checks every command of the MySQL protocol. According to the protocol's
 // specification, exactly three commands get no reply. The proxy must reject commands that it does not
 // know, because it could not match replies to requests any more.
