@@ -58,6 +58,8 @@ var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enu
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
+	case isSQL && text == wire.PrepareTransaction:
+		return false
 	case !isSQL && slices.Contains(redisNoise, verb), isSQL && slices.Contains(sqlNoise, verb):
 		return true
 	case isSQL && verb == "SELECT":

@@ -154,7 +154,7 @@ func TestNoise(t *testing.T) {
 		{Server: "redis", Text: "SET order_61 NX PX"}, {Server: "redis", Text: "INCR fence"}, {Server: "redis", Text: "INCR fence:counter"},
 		{Server: "redis", Text: "INCR stock:count"}, {Server: "redis", Text: "INCR orders:count"}, {Server: "redis", Text: "HINCRBY stats:61"}, {Server: "db", Text: "BEGIN"}, {Server: "db", Text: "SELECT orders"},
 		{Server: "db", Text: "SELECT GET_LOCK"}, {Server: "db", Text: "UPDATE orders"}, {Server: "db", Text: "INSERT wins"}, {Server: "db", Text: "INSERT grabs"},
-		{Server: "db", Text: "CALL grab"}, {Server: "db", Text: "COMMIT"}, {Server: "redis", Text: "EVALSHA c41f0d7 order_61"}, {Server: "redis", Text: "PUBLISH unlocked"},
+		{Server: "db", Text: "CALL grab"}, {Server: "db", Text: "PREPARE TRANSACTION"}, {Server: "db", Text: "XA PREPARE"}, {Server: "db", Text: "COMMIT"}, {Server: "redis", Text: "EVALSHA c41f0d7 order_61"}, {Server: "redis", Text: "PUBLISH unlocked"},
 	}
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
 	w.watch(61, 1, "61", map[string]string{})

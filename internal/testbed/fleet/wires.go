@@ -469,7 +469,7 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 		named = w.nameTokens(named)
 	}
 	parts := []string{named}
-	if e.Server == tap.DB && !strings.HasPrefix(e.Text, "PREPARE ") {
+	if e.Server == tap.DB && (!strings.HasPrefix(e.Text, "PREPARE ") || strings.HasPrefix(e.Text, wire.PrepareTransaction)) {
 		parts = strings.Split(parts[0], wire.Joint)
 	}
 	parts = slices.DeleteFunc(parts, func(text string) bool { return isNoise(e.Server == tap.DB, text) })

@@ -399,6 +399,8 @@ func TestStatementText(t *testing.T) {
 		"START TRANSACTION READ ONLY":       "START TRANSACTION", "commit;": "COMMIT", "begin": "BEGIN", "END": "COMMIT", "abort work": "ROLLBACK",
 		"SELECT " + strings.Repeat("o.c, ", 99) + "o.id FROM orders o FOR UPDATE": "SELECT orders FOR UPDATE", "UPDATE `a`": "UPDATE a",
 		"(SELECT 1 FROM a) UNION (SELECT 2 FROM b)": "SELECT a", "": "EMPTY", "XA END 'x'": "XA END",
+		"xa start 'x'": "BEGIN", "XA BEGIN 'x'": "BEGIN", "XA PREPARE 'x'": "XA PREPARE", "XA COMMIT 'x' ONE PHASE": "COMMIT", "xa rollback 'x'": "ROLLBACK", "XA": "XA",
+		"prepare transaction 'x'": "PREPARE TRANSACTION", "COMMIT PREPARED 'x'": "COMMIT", "PREPARE a AS SELECT 1": "PREPARE a",
 		"/* ping */": "EMPTY", "/* ping */ SELECT 1": "SELECT", "/* cut": "?", ";;": "EMPTY", "(": "(",
 		"/*!40101 SET NAMES utf8 */": "SET NAMES utf8", "/*M!100100 UPDATE a SET b = 1 */": "UPDATE a",
 		"INSERT orders VALUES (1)": "INSERT orders", "SELECT * FROM information_schema.tables": "SELECT information_schema",

@@ -153,11 +153,24 @@ func statementName(words []string) string {
 			return "ROLLBACK TO" // the transaction goes on from its savepoint
 		}
 		return verb
+	case "XA": // a distributed transaction in MySQL
+		if len(rest) > 0 {
+			switch step := strings.ToUpper(rest[0]); step {
+			case "START", "BEGIN":
+				return "BEGIN"
+			case "COMMIT", "ROLLBACK":
+				return step
+			}
+		}
+		return strings.ToUpper(strings.Join(append([]string{verb}, rest[:min(1, len(rest))]...), " "))
 	case "END": // PostgreSQL's other names for COMMIT and ROLLBACK
 		return "COMMIT"
 	case "ABORT":
 		return "ROLLBACK"
 	default:
+		if verb == "PREPARE" && len(rest) > 0 && strings.EqualFold(rest[0], "TRANSACTION") {
+			return PrepareTransaction
+		}
 		return strings.Join(append([]string{verb}, rest[:min(1, len(rest))]...), " ")
 	}
 	if table == "" {
@@ -201,6 +214,10 @@ const ForUpdate = " FOR UPDATE"
 
 // DoBlock is the name of a DO statement, which executes a code block in PostgreSQL.
 const DoBlock = "DO BLOCK"
+
+// PrepareTransaction is the name of the statement that prepares the commit of a distributed transaction in
+// PostgreSQL.
+const PrepareTransaction = "PREPARE TRANSACTION"
 
 // locksRows reports whether a SELECT with these words locks rows, because it contains FOR UPDATE or
 // FOR NO KEY UPDATE.
