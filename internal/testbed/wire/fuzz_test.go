@@ -415,8 +415,9 @@ func TestStatementText(t *testing.T) {
 		"MERGE INTO wins w USING (VALUES (7)) s(id) ON w.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id)": "MERGE wins", "COPY public.\"wins\" (order_id) FROM STDIN": "COPY wins",
 		"SELECT * FROM grab($1, $2)": "SELECT GRAB()", "SELECT ok, extract(epoch FROM age(at)) FROM shop.grab(1) g": "SELECT SHOP.GRAB()", "SELECT * FROM unnest($1)": "SELECT UNNEST",
 		"SELECT extract(epoch FROM age(at)) FROM orders": "SELECT orders", "SELECT EXISTS(SELECT 1 FROM orders)": "SELECT orders", "SELECT * FROM ((a JOIN b ON true))": "SELECT a",
-		"--claim\nUPDATE orders SET s = 1": "UPDATE orders",
-		"SELECT grab($1, $2)":              "SELECT GRAB()", "SELECT clock_timestamp()": "SELECT CLOCK_TIMESTAMP", "SELECT utc_timestamp()": "SELECT UTC_TIMESTAMP", "SELECT coalesce(1, 2)": "SELECT COALESCE", "SELECT to_winner(7)": "SELECT TO_WINNER()", "rollback to savepoint a": "ROLLBACK TO", "SAVEPOINT \"s140_x2\"": "SAVEPOINT", "ROLLBACK PREPARED 'a'": "ROLLBACK",
+		"--claim\nUPDATE orders SET s = 1": "UPDATE orders", "UPDATE ONLY orders SET s = 1": "UPDATE orders",
+		"SELECT n.name FROM ( SELECT t.* FROM pg_type t ) AS n": "SELECT pg_type", "SELECT a FROM LATERAL (SELECT 1 FROM wins) w": "SELECT wins",
+		"SELECT grab($1, $2)": "SELECT GRAB()", "SELECT clock_timestamp()": "SELECT CLOCK_TIMESTAMP", "SELECT utc_timestamp()": "SELECT UTC_TIMESTAMP", "SELECT coalesce(1, 2)": "SELECT COALESCE", "SELECT to_winner(7)": "SELECT TO_WINNER()", "rollback to savepoint a": "ROLLBACK TO", "SAVEPOINT \"s140_x2\"": "SAVEPOINT", "ROLLBACK PREPARED 'a'": "ROLLBACK",
 		"SELECT 1; -- ; DELETE FROM a\nDELETE FROM `a;b`": "SELECT + DELETE a;b",
 	} {
 		if got := statementText([]byte(sql)); got != want {

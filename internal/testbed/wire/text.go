@@ -113,7 +113,7 @@ func statementName(words []string) string {
 	case "SELECT":
 		from, call := fromClause(rest), rest // as in SELECT GET_LOCK(…)
 		table = cmp.Or(after(from, ""), after(rest, "FROM"))
-		if len(from) > 1 && from[0] != "(" && from[1] == "(" {
+		if len(from) > 1 && !slices.Contains(beforeTable, strings.ToUpper(from[0])) && from[1] == "(" {
 			call, table = from, "" // as in SELECT * FROM grab(…)
 		}
 		if (table == "" || strings.EqualFold(table, "DUAL")) && len(call) > 1 && call[1] == "(" {
@@ -250,6 +250,9 @@ func mainStatement(words []string) []string {
 // of the system table.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
+// beforeTable lists words that may precede the name of a table.
+var beforeTable = []string{"(", "IGNORE", "LATERAL", "LOW_PRIORITY", "ONLY"}
+
 // after returns the first table name after word, or the very first one if word is empty. It skips
 // words that cannot be table names, such as IGNORE.
 func after(words []string, word string) string {
@@ -257,7 +260,9 @@ func after(words []string, word string) string {
 		switch {
 		case word != "" && strings.EqualFold(w, word):
 			return after(words[i+1:], "")
-		case word == "" && !strings.EqualFold(w, "LOW_PRIORITY") && !strings.EqualFold(w, "IGNORE") && w != "(":
+		case word == "" && i > 0 && words[i-1] == "(" && strings.EqualFold(w, "SELECT"):
+			return after(words[i+1:], "FROM")
+		case word == "" && !slices.Contains(beforeTable, strings.ToUpper(w)):
 			w = strings.NewReplacer("`", "", "\"", "").Replace(w)
 			schema, _, _ := strings.Cut(strings.ToLower(w), ".")
 			if schema != strings.ToLower(w) && slices.Contains(systemSchemas, schema) {
