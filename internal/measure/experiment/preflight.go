@@ -460,12 +460,12 @@ func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 	}
 }
 
-// onlyUpdates reports whether a request writes to the table of the ledger query, but adds no row.
+// onlyUpdates reports whether a request writes to a table of the ledger query, but adds no row.
 func (t trail) onlyUpdates(query string) (updates bool) {
-	read := wire.Table(query)
+	read := wire.Tables(query)
 	for _, s := range statements(t.calls[fault.Alone]...) {
 		verb, table, _ := strings.Cut(s, " ")
-		if !isWrite(s) || !strings.EqualFold(table, read) {
+		if !isWrite(s) || !isOneOf(read, table) {
 			continue
 		}
 		if verb != "UPDATE" {

@@ -471,6 +471,9 @@ func TestLockedTable(t *testing.T) {
 		{"SELECT id, driver_id FROM orders WHERE id BETWEEN ? AND ?", "UPDATE orders + INSERT audit", "orders"},
 		{"SELECT order_id, driver_id FROM shop.Wins WHERE order_id BETWEEN ? AND ?", "INSERT wins + INSERT audit", "wins"},
 		{"", "CALL grab", ""},
+		{"SELECT o.id, w.driver_id FROM orders o JOIN wins w ON w.order_id = o.id WHERE o.id BETWEEN ? AND ?", "UPDATE orders + INSERT wins", "wins"},
+		{"SELECT o.id, w.driver_id FROM orders o JOIN wins w ON w.order_id = o.id WHERE o.id BETWEEN ? AND ?", "UPDATE orders + INSERT audit", "orders"},
+		{"SELECT o.id, w.driver_id FROM orders o JOIN wins w ON w.order_id = o.id WHERE o.id BETWEEN ? AND ?", "UPDATE wins + UPDATE orders", "wins"},
 	} {
 		calls := []control.Call{{Phase: "postgres SELECT orders", N: 1, Target: tap.DB}, {Phase: tap.Phase("postgres " + tt.write), N: 1, Target: tap.DB}}
 		if got := trailOf(calls, tt.query).lockedTable(tt.query); got != tt.want {

@@ -108,33 +108,41 @@ func withoutNextJob(calls []control.Call, ledger string) []control.Call {
 	return own
 }
 
-// ledgerOf returns the table that contains the winners. This is the table of the ledger query, if the
-// request writes to it. Otherwise, it is the table of the last INSERT or, if there is no INSERT, of the
-// first write.
-func ledgerOf(calls []control.Call, query string) (table string) {
-	read := wire.Table(query)
+// ledgerOf returns the table that contains the winners. This is a table of the ledger query, if the request
+// writes to one. Of several such tables, it is the one of the last INSERT or, if there is no INSERT, of the first
+// write. If the request writes to none, ledgerOf chooses among all tables in the same way.
+func ledgerOf(calls []control.Call, query string) string {
+	read := wire.Tables(query)
+	var named, other string
 	for _, s := range statements(calls...) {
 		verb, of, _ := strings.Cut(s, " ")
 		switch {
 		case !isWrite(s):
-		case read != "" && strings.EqualFold(of, read):
-			return of
-		case table == "" || strings.HasSuffix(table, wire.Stored) || verb == "INSERT":
-			table = of
+		case isOneOf(read, of):
+			if named == "" || verb == "INSERT" {
+				named = of
+			}
+		case other == "" || strings.HasSuffix(other, wire.Stored) || verb == "INSERT":
+			other = of
 		}
 	}
-	return table
+	return cmp.Or(named, other)
+}
+
+// isOneOf reports whether a table is in the list. Databases often ignore the case of names.
+func isOneOf(tables []string, table string) bool {
+	return slices.ContainsFunc(tables, func(t string) bool { return strings.EqualFold(t, table) })
 }
 
 // lockedTable returns the table that a fault locks to delay the winner's write. If the write is a
-// call such as EXECUTE or CALL, which names no table, lockedTable returns the table of the ledger query.
+// call such as EXECUTE or CALL, which names no table, lockedTable returns the first table of the ledger query.
 func (t trail) lockedTable(query string) string {
 	for _, s := range statements(t.calls[fault.Alone]...) {
 		if verb, table, _ := strings.Cut(s, " "); table == t.ledger && slices.Contains(tableVerbs, verb) {
 			return t.ledger
 		}
 	}
-	return wire.Table(query)
+	return cmp.Or(append(wire.Tables(query), "")...)
 }
 
 // claimOf returns the index of the call that writes the winner, or -1 if there is none. If several

@@ -425,3 +425,20 @@ func TestStatementText(t *testing.T) {
 		}
 	}
 }
+
+// TestTables checks which tables are found in a ledger query: all that it reads, but no name from a WITH clause.
+func TestTables(t *testing.T) {
+	for query, want := range map[string]string{
+		"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?":                                   "wins",
+		"SELECT o.id, w.driver_id FROM orders o JOIN shop.wins w ON w.order_id = o.id WHERE o.id IN ({orders})": "orders wins",
+		"select o.id, w.driver_id from `orders` as o, wins w where o.id = w.order_id and o.id in (1, 2)":        "orders wins",
+		"SELECT (SELECT name FROM drivers), w.driver_id FROM wins w LEFT JOIN orders ON true":                   "wins drivers orders",
+		"WITH w AS (SELECT * FROM wins), o AS (SELECT id FROM orders) SELECT w.order_id, w.driver FROM w, o":    "wins orders",
+		"SELECT order_id, driver FROM (SELECT * FROM wins) AS w FOR UPDATE":                                     "wins",
+		"SELECT 1": "", "": "",
+	} {
+		if got := strings.Join(Tables(query), " "); got != want {
+			t.Errorf("%s: %q, want %q", query, got, want)
+		}
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"grablab/internal/catalog"
 )
 
 // longest is the maximum length of a shortened text, in bytes.
@@ -203,10 +205,33 @@ const Stored = "()"
 var builtIn = regexp.MustCompile(`^(PG_.*|(CURRENT|STATEMENT|TRANSACTION|CLOCK|TXID|UNIX|UTC|DATE|JSONB?)_.*|TO_(CHAR|DATE|JSONB?|NUMBER|TIMESTAMP)|.*_LOCKS?|(REGEXP|STRING|GENERATE)_.*|UNNEST|(CURR|LAST|NEXT)VAL|(GEN_RANDOM_)?UUID|(LOCAL|SYS|CUR)(DATE|TIME).*` +
 	`|ABS|CAST|CEIL|COALESCE|CONCAT|CONNECTION_ID|CONVERT|COUNT|DATABASE|EXISTS|EXTRACT|FLOOR|FOUND_ROWS|GREATEST|HEX|IF|IFNULL|LAST_INSERT_ID|LEAST|LENGTH|LOWER|MD5|NOW|NULLIF|RAND(OM)?|ROUND|ROW|ROW_COUNT|SCHEMA|SET_CONFIG|SHA[12]?|SLEEP|UPPER|USER|VERSION)$`)
 
-// Table returns the first table of a query, or "" if it names none.
-func Table(query string) string {
-	_, table, _ := strings.Cut(statementText([]byte(query)), " ")
-	return table
+// Tables returns the tables that a query names. The first one is the first table of the main FROM clause.
+func Tables(query string) (tables []string) {
+	words, _ := nextStatement([]byte(query))
+	var ctes []string
+	for i := range words {
+		if i+2 < len(words) && strings.EqualFold(words[i+1], "AS") && words[i+2] == "(" && i > 0 {
+			ctes = append(ctes, words[i]) // a name from the WITH clause
+		}
+	}
+	add := func(table string) {
+		if table != "" && !slices.Contains(ctes, table) {
+			tables = append(tables, table)
+		}
+	}
+	_, first, _ := strings.Cut(statementText([]byte(query)), " ")
+	add(strings.TrimSuffix(first, ForUpdate))
+	lists := false // whether a comma may separate two tables here
+	for i, w := range words {
+		switch from := strings.EqualFold(w, "FROM"); {
+		case from, strings.EqualFold(w, "JOIN"), w == "," && lists:
+			add(after(words[i+1:], ""))
+			lists = lists || from
+		case slices.Contains([]string{"WHERE", "GROUP", "ORDER", "ON", "USING", "SELECT"}, strings.ToUpper(w)), w == ")":
+			lists = false
+		}
+	}
+	return catalog.Distinct(tables)
 }
 
 // ForUpdate ends the name of a SELECT that locks rows.
@@ -254,7 +279,8 @@ var systemSchemas = []string{"information_schema", "performance_schema", "mysql"
 var beforeTable = []string{"(", "IGNORE", "LATERAL", "LOW_PRIORITY", "ONLY"}
 
 // after returns the first table name after word, or the very first one if word is empty. It skips
-// words that cannot be table names, such as IGNORE.
+// words that cannot be table names, such as IGNORE. In place of a subquery, it returns the first table of the
+// subquery.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
