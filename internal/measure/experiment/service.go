@@ -115,7 +115,8 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 		var others []control.Call
 		others, err = listWithoutGrab(ctx, struck, held, u.TTL)
 		t.service.renewal = withoutOthers(t.service.renewal, others)
-		t.service.idle = slices.DeleteFunc(others, writes)
+		t.service.background = append(t.service.background, others...)
+		t.service.idle = slices.DeleteFunc(slices.Clone(t.service.background), writes)
 	}
 	t.renews = len(t.service.renewal) > 0
 	return t, err
@@ -141,7 +142,9 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		r.fleet.IgnoreTokens(changingTokens(before, last)...)
 		return req, err
 	}, func(n int64) ([]control.Call, error) {
-		return listWithoutGrab(ctx, in, first+n, minSettle)
+		others, err := listWithoutGrab(ctx, in, first+n, minSettle)
+		r.fleet.IgnoreBackground(others)
+		return others, err
 	})
 }
 

@@ -376,6 +376,32 @@ func TestFindTrail(t *testing.T) {
 	}
 }
 
+// TestTrailBesideATask checks that the trail of a grab that a worker writes later contains the COMMIT, although the
+// worker also commits transactions while no grab runs.
+func TestTrailBesideATask(t *testing.T) {
+	call := func(p tap.Phase, n int) control.Call { return control.Call{Phase: p, N: n, Target: tap.DB} }
+	polls := []control.Call{call("mysql SELECT jobs", 1), call("mysql COMMIT", 1), call("mysql BEGIN + SELECT old", 1)}
+	lists := [][]control.Call{
+		{call("mysql SELECT jobs", 1), call("mysql COMMIT", 1), call("mysql UPDATE orders", 1), call("mysql INSERT wins", 1), call("mysql COMMIT", 2)},
+		{call("mysql UPDATE orders", 1), call("mysql INSERT wins", 1), call("mysql COMMIT", 1)},
+	}
+	filtered := false // whether the proxies know the calls of the task, so that they omit its COMMIT
+	next := func(n int64) (request, error) {
+		calls := slices.Clone(lists[n%2])
+		if filtered {
+			calls = slices.Clone(lists[1])
+		}
+		return request{behind: calls, listened: quietFor}, nil
+	}
+	if left := callNames(withoutBackground(append(polls, lists[1]...), polls)); left != "mysql COMMIT, mysql UPDATE orders, mysql INSERT wins, mysql COMMIT" {
+		t.Errorf("without the calls of the task: %s", left)
+	}
+	got, err := findTrail("", next, func(int64) ([]control.Call, error) { filtered = true; return polls, nil })
+	if names := callNames(got.calls[fault.Alone]); err != nil || names != "mysql UPDATE orders, mysql INSERT wins, mysql COMMIT" || !slices.Equal(got.service.background, polls) {
+		t.Errorf("%s, %v", names, err)
+	}
+}
+
 // TestTrailEndsBeforeTheNextJob checks that calls with which a worker waits for its next job are
 // not part of the grab.
 func TestTrailEndsBeforeTheNextJob(t *testing.T) {

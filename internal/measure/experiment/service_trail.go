@@ -25,8 +25,10 @@ type serviceTrail struct {
 	renewal []control.Call // background calls, each listed once
 	// idle lists the SQL statements that an instance sends even while it serves no request. It
 	// omits statements that may write.
-	idle  []control.Call
-	needs lock.Backend // servers that the calls go to
+	idle []control.Call
+	// background lists all calls that an instance makes even while it serves no request.
+	background []control.Call
+	needs      lock.Backend // servers that the calls go to
 	// leased means that a grab creates a Redis key with a TTL, which is probably a lock.
 	leased bool
 }
@@ -248,6 +250,11 @@ func findTrail(query string, next func(n int64) (request, error), idle func(n in
 	var deferred [][]control.Call
 	var longest time.Duration
 	late := map[tap.Phase]bool{} // calls that a request may still make after its response
+	defer func() {
+		if t.service != nil {
+			t.service.background = others
+		}
+	}()
 	for n := range int64(dryRuns) {
 		req, err := next(n)
 		if err != nil {
@@ -260,7 +267,7 @@ func findTrail(query string, next func(n int64) (request, error), idle func(n in
 					return t, err
 				}
 			}
-			behind = withoutOthers(behind, others) // a background task may write to the same table at any time
+			behind = withoutBackground(behind, others) // a background task may write to the same table at any time
 		}
 		wrote := writesLate(calls, behind)
 		if wrote {
@@ -404,6 +411,14 @@ func withoutOthers(calls, others []control.Call) []control.Call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
 	})
+}
+
+// withoutBackground is like withoutOthers, but it keeps the statements that begin or end a transaction. As soon as
+// the calls of background tasks are known, the proxies omit such statements from the transactions of these tasks.
+func withoutBackground(calls, others []control.Call) []control.Call {
+	return withoutOthers(calls, slices.DeleteFunc(slices.Clone(others), func(c control.Call) bool {
+		return len(statements(c)) == 1 && (does(c, "BEGIN") || does(c, "COMMIT") || does(c, "ROLLBACK"))
+	}))
 }
 
 // statements returns the SQL statements of calls, each reduced to its verb and its table.

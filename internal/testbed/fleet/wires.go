@@ -51,6 +51,9 @@ type wires struct {
 	tokened      map[string]*regexp.Regexp // lock requests whose keys contain any token, written as {token}; with a pattern that matches them
 	idle         map[string]bool           // requests that the instance makes even while it handles no grabs
 	busy         map[uint64]bool           // database connections with a request that is not idle since their last transaction ended
+	background   map[string]bool           // statements that the instance sends even while it handles no grabs, including those that write
+	grabs        map[uint64]bool           // database connections with a statement since their last transaction ended that is not in background
+	begun        map[uint64]string         // database connections with an open transaction, and the statement that began it; it may belong to a background task
 	lastCall     time.Time                 // time of the last request for order
 	questions    int                       // number of pending requests for a result
 	lastQuestion time.Time                 // when the last request for a result was sent
@@ -196,11 +199,51 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
 	}
+	background, begun := w.ofBackground(e)
+	if begun != "" {
+		sent := func(context.Context) error { return nil }
+		if begin, ok := w.call(wire.Event{Server: e.Server, Conn: e.Conn, Text: begun}); ok {
+			if err := w.holds.Do(ctx, begin, sent); err != nil {
+				return err
+			}
+		}
+	}
 	op, ok := w.call(e)
-	if !ok {
+	if !ok || background {
 		return send(ctx)
 	}
 	return w.holds.Do(ctx, op, send)
+}
+
+// ofBackground reports whether a statement begins or ends a transaction in which only a background task has sent
+// statements. Such a task may begin many transactions during a grab, so these statements are no calls of the grab.
+// While the transaction is empty, it may belong to either. Therefore, begun is the statement that began it if the
+// first statement of a grab follows now. Otherwise, it is empty.
+func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Server != tap.DB || len(w.background) == 0 {
+		return false, ""
+	}
+	text, ok := w.normalize(e)
+	switch {
+	case !ok:
+	case text == "BEGIN" || text == "START TRANSACTION":
+		delete(w.grabs, e.Conn)
+		if delete(w.begun, e.Conn); w.background[text] {
+			w.begun[e.Conn] = text
+			return true, ""
+		}
+	case text == "COMMIT" || text == "ROLLBACK":
+		background = !w.grabs[e.Conn] && w.background[text]
+		delete(w.grabs, e.Conn)
+		delete(w.begun, e.Conn)
+	case !w.background[text]:
+		begun = w.begun[e.Conn]
+		delete(w.begun, e.Conn)
+		w.grabs[e.Conn] = !strings.HasSuffix(text, wire.Joint+"COMMIT") && !strings.HasSuffix(text, wire.Joint+"ROLLBACK")
+	}
+	return background, begun
 }
 
 // counted wraps send, so that w.statements counts a statement while the database executes it.
@@ -477,10 +520,31 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 }
 
 // Recognize tells the proxies which requests an instance makes to grab an order. idle contains the
-// requests that it makes even while it handles no grabs.
+// requests that it makes even while it handles no grabs, without those that may write.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.wired() {
 		in.wires.recognize(grab, idle)
+	}
+}
+
+// IgnoreBackground tells the proxies which requests an instance makes even while it handles no grabs. A
+// transaction that contains only such statements is not part of a grab.
+func (f *Fleet) IgnoreBackground(calls []control.Call) {
+	for _, in := range f.Instances {
+		if in.wires != nil {
+			in.wires.ignoreBackground(calls)
+		}
+	}
+}
+
+func (w *wires) ignoreBackground(calls []control.Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.background, w.grabs, w.begun = map[string]bool{}, map[uint64]bool{}, map[uint64]string{}
+	for _, c := range calls {
+		if _, text, _ := strings.Cut(string(c.Phase), " "); c.Target == tap.DB && !strings.Contains(text, "*") {
+			w.background[text] = true
+		}
 	}
 }
 
