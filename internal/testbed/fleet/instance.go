@@ -34,8 +34,8 @@ type Instance struct {
 	URL            string
 	StartTook      time.Duration // how long the last start took; 0 if the user started it
 	control.Client               // controls the instance through Call
-	// AwaitsDatabase reports whether the instance has waited for a reply of the database for at least
-	// the duration long. It returns false if the instance has no proxies.
+	// AwaitsDatabase reports whether the instance has waited for at least the duration long for the reply to a
+	// statement that may wait for a row lock. It returns false if the instance has no proxies.
 	AwaitsDatabase func(long time.Duration) bool
 
 	fleet    *Fleet
@@ -66,7 +66,7 @@ func (f *Fleet) newInstance(index int) *Instance {
 
 func (in *Instance) awaitsDatabase(long time.Duration) bool {
 	w := in.wires
-	return w != nil && w.statements.Load() > 0 && time.Since(time.Unix(0, w.busySince.Load())) >= long
+	return w != nil && w.rowWaits.Load() > 0 && time.Since(time.Unix(0, w.rowWaitsSince.Load())) >= long
 }
 
 // Name returns a name such as "instance 1". It is known from the beginning, unlike the ID, which

@@ -68,6 +68,17 @@ func isNoise(isSQL bool, text string) bool {
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }
 
+// rowVerbs lists statements that may wait for a row lock, because they write or may call a function that does.
+var rowVerbs = []string{"CALL", "COPY", "DELETE", "EXECUTE", "INSERT", "LOAD", "MERGE", "REPLACE", "UPDATE"}
+
+// mayAwaitRows reports whether one of a request's statements may wait for a row lock of another transaction.
+func mayAwaitRows(text string) bool {
+	return slices.ContainsFunc(strings.Split(text, wire.Joint), func(s string) bool {
+		verb, _, _ := strings.Cut(s, " ")
+		return slices.Contains(rowVerbs, verb) || s == wire.DoBlock || strings.HasSuffix(s, wire.ForUpdate) || strings.HasSuffix(s, wire.Stored)
+	})
+}
+
 // isStatistics reports whether a key or table seems to contain only statistics, judging by its
 // name.
 func isStatistics(verb, name string) bool {

@@ -74,8 +74,8 @@ func TestAwaitQuietByDefinition(t *testing.T) {
 	}
 }
 
-// TestAwaitsDatabase checks that an instance awaits the database only while a statement runs, and only
-// once it has run long enough.
+// TestAwaitsDatabase checks that an instance awaits the database only while a statement runs that may wait for a row
+// lock, and only once it has run long enough.
 func TestAwaitsDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newFleet("").newInstance(0)
@@ -98,6 +98,17 @@ func TestAwaitsDatabase(t *testing.T) {
 		sending.Wait()
 		if in.AwaitsDatabase(0) {
 			t.Error("the statement has ended")
+		}
+		for text, want := range map[string]bool{
+			"SELECT SLEEP": false, "SELECT PG_ADVISORY_LOCK": false, "SELECT orders": false, "COMMIT": false, "BEGIN + SELECT orders": false,
+			"SELECT orders FOR UPDATE": true, "BEGIN + UPDATE orders": true, "SELECT GRAB()": true, "DO BLOCK": true, "INSERT wins": true,
+		} {
+			_ = in.wires.tap(t.Context(), wire.Event{Server: "db", Text: text}, func(context.Context) error {
+				if got := in.AwaitsDatabase(0); got != want {
+					t.Errorf("%s: %v, want %v", text, got, want)
+				}
+				return nil
+			})
 		}
 	})
 }

@@ -37,8 +37,9 @@ type wires struct {
 	holds     *control.Server // breakpoints for requests that pass through the proxies
 
 	statements    atomic.Int64 // number of statements that the database is executing now
-	busySince     atomic.Int64 // when statements last became 1, in Unix nanoseconds
+	rowWaitsSince atomic.Int64 // when rowWaits last became 1, in Unix nanoseconds
 	lastStatement atomic.Int64 // when the database last replied, in Unix nanoseconds
+	rowWaits      atomic.Int64 // number of these statements that may wait for a row lock
 
 	mu            sync.Mutex
 	to            stack.Addresses // servers behind the proxies
@@ -197,7 +198,7 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 // breakpoint can pause it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB && !w.isIdle(e) {
-		send = w.counted(send)
+		send = w.counted(e, send)
 	}
 	background, begun := w.ofBackground(e)
 	if begun != "" {
@@ -246,13 +247,18 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	return background, begun
 }
 
-// counted wraps send, so that w.statements counts a statement while the database executes it.
-func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
+// counted wraps send, so that w.statements and w.rowWaits count a statement while the database executes it.
+func (w *wires) counted(e wire.Event, send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if w.statements.Add(1) == 1 {
-			w.busySince.Store(time.Now().UnixNano())
+		w.statements.Add(1)
+		waits := mayAwaitRows(e.Text)
+		if waits && w.rowWaits.Add(1) == 1 {
+			w.rowWaitsSince.Store(time.Now().UnixNano())
 		}
 		defer func() {
+			if waits {
+				w.rowWaits.Add(-1)
+			}
 			w.lastStatement.Store(time.Now().UnixNano())
 			w.statements.Add(-1)
 		}()
