@@ -301,7 +301,7 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
-		err := s.freeContenders(ctx, claimed)
+		err := errors.Join(s.freeContenders(ctx, claimed), s.noteNextCalls(ctx))
 		s.noteEarly(claimed)
 		return every(s.contests, func(c *contest) bool {
 			if s.in.outlasts() && !s.in.responses.isAnswered(c.affected) && !s.awaitsOther(c) && !s.in.competed(c) {

@@ -11,6 +11,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
+	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 )
@@ -155,6 +156,16 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 		c.heldSince = time.Now()
 	}
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
+}
+
+// hasMovedOn reports whether the affected driver has made another call to a lock server since the one at which the
+// fault hit it. Calls that may belong to another order do not count, nor do calls to other nodes at the same step.
+func (m heldCalls) hasMovedOn(c *contest) bool {
+	calls := m.struck[holdName(callsHold, c)]
+	i := slices.IndexFunc(calls, func(h control.Held) bool { return h.Phase == c.point.Phase && h.N == c.point.N })
+	return i >= 0 && slices.ContainsFunc(calls[i+1:], func(h control.Held) bool {
+		return h.Target != tap.DB && !isShared(h.Call) && (h.Phase != c.point.Phase || h.N > c.point.N)
+	})
 }
 
 // ofContenders returns the breakpoints at which the contenders of each order are stopped now. If an

@@ -223,18 +223,36 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 
 // cancelUnawaited discards the injection for orders whose client gave up the call before its delayed
 // reply arrived. A client that gives up well before the lease ends never accepts a late reply, so its
-// injection counts.
+// injection counts. A client that makes its next call has given up the call before, even if the whole
+// grab takes longer.
 func (s *strike) cancelUnawaited(context.Context) error {
 	lease := s.in.lease()
 	arrives := time.Duration(s.in.fault.RepliesAfter * float64(lease))
 	for _, c := range s.contests {
 		a, answered := s.in.responses.of(c.affected)
 		waited := a.ended.Sub(c.heldSince)
+		if !c.movedOnAt.IsZero() {
+			waited = min(waited, c.movedOnAt.Sub(c.heldSince))
+		}
 		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < arrives {
 			s.cancelStrike(c, "the client gave up the call before its delayed reply arrived: "+longerTimeout)
 		}
 	}
 	return nil
+}
+
+// noteNextCalls records which affected drivers no longer wait for their delayed replies.
+func (s *strike) noteNextCalls(ctx context.Context) error {
+	if s.in.fault.RepliesAfter == 0 || !s.in.traits.reconnects {
+		return nil
+	}
+	m, err := s.holds.heldCalls(ctx)
+	for _, c := range s.contests {
+		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c) {
+			c.movedOnAt = time.Now()
+		}
+	}
+	return err
 }
 
 // releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the

@@ -7,6 +7,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/service/control"
+	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
@@ -109,7 +110,8 @@ func TestCancelUnawaited(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		fault   fault.Fault
-		waited  time.Duration // how long the client waited for the reply; 0 if it still waits
+		waited  time.Duration // how long the grab took; 0 if it still runs
+		movedOn time.Duration // when the client made its next call; 0 if it made none
 		ours    bool
 		cancels bool
 	}{
@@ -118,17 +120,50 @@ func TestCancelUnawaited(t *testing.T) {
 		{name: "just before the reply", fault: latency, waited: lease * 11 / 10, cancels: true},
 		{name: "after the reply", fault: latency, waited: lease * 5 / 4},
 		{name: "not at all", fault: latency},
+		{name: "long before the lease ends, but tried again", fault: latency, waited: lease, movedOn: lease / 2},
+		{name: "as the lease ends, and tried again", fault: latency, waited: lease * 5 / 4, movedOn: lease, cancels: true},
 		{name: "without a delayed reply", waited: lease},
 		{name: "a lock of our own gives up", fault: latency, waited: lease, ours: true},
 	} {
 		began := time.Now()
 		c := &contest{affected: load.Request{Driver: 1}, heldSince: began, struck: true}
+		if tt.movedOn > 0 {
+			c.movedOnAt = began.Add(tt.movedOn)
+		}
 		in := &injection{traits: traits{reconnects: !tt.ours}, ttl: lease, fault: tt.fault, cell: &Cell{Struck: new(1)}, responses: newResponses()}
 		if tt.waited > 0 {
 			in.responses.add(c.affected, response{grab.Failed, began, began.Add(tt.waited)})
 		}
 		if err := newStrike(in, c).cancelUnawaited(t.Context()); err != nil || c.struck == tt.cancels || (*in.cell.Struck == 0) != tt.cancels {
 			t.Errorf("%s: struck %v, %d, %v", tt.name, c.struck, *in.cell.Struck, err)
+		}
+	}
+}
+
+// TestNextCalls checks which calls show that a client no longer waits for a delayed reply.
+func TestNextCalls(t *testing.T) {
+	held := func(phase tap.Phase, n int, target string) control.Held {
+		return control.Held{Call: control.Call{Phase: phase, N: n, Target: target}}
+	}
+	const set = "redlock SET lock:*"
+	first := held(set, 1, "redlock-1")
+	for name, tt := range map[string]struct {
+		calls []control.Held
+		want  bool
+	}{
+		"none":                     {nil, false},
+		"only the delayed call":    {[]control.Held{first}, false},
+		"a call before it":         {[]control.Held{held("redlock GET lock:*", 1, "redlock-1"), first}, false},
+		"the same on another node": {[]control.Held{first, held(set, 1, "redlock-2")}, false},
+		"the same again":           {[]control.Held{first, held(set, 2, "redlock-1")}, true},
+		"the release":              {[]control.Held{first, held("redlock EVALSHA 1 lock:*", 1, "redlock-1")}, true},
+		"a poll of a worker":       {[]control.Held{first, held("redis BLPOP jobs", 1, "redis")}, false},
+		"a read of the database":   {[]control.Held{first, held("mysql SELECT *", 1, tap.DB)}, false},
+	} {
+		c := &contest{order: 7, point: fault.Point{Point: control.Point{Phase: set, N: 1}}}
+		m := heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}}
+		if got := m.hasMovedOn(c); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 }
