@@ -201,7 +201,7 @@ func (s *strike) answerPaused(ctx context.Context) error {
 }
 
 // longerTimeout is the advice for a client that gives up a delayed call too early.
-const longerTimeout = "give the client a longer timeout, or the lock a shorter lease"
+const longerTimeout = "give the client a longer timeout, or test this fault by itself with a shorter lease"
 
 // cancelAbandoned discards the injection for orders whose stopped call can no longer be sent late,
 // because its client has closed the connection.
