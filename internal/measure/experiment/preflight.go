@@ -166,6 +166,10 @@ type refusal struct {
 	err      error
 }
 
+// leftOutReason begins the reason of a test that was left out, because the test requests have shown a problem. A resumed
+// run repeats these test requests, so it may run the test.
+const leftOutReason = "not run, because the test requests before the run failed"
+
 // leaveOutStrategy gives the tests of a strategy the verdict unknown instead of running them. In a
 // resumed run, it keeps the repetitions that have finished.
 func (r *runner) leaveOutStrategy(f refusal) {
@@ -177,7 +181,7 @@ func (r *runner) leaveOutStrategy(f refusal) {
 			continue
 		}
 		if s.refused = true; s.times() == 0 {
-			s.cell = r.cfg.notRun(s, catalog.Unknown, fmt.Sprintf("not run, because the test requests before the run failed: %v", f.err))
+			s.cell = r.cfg.notRun(s, catalog.Unknown, fmt.Sprintf("%s: %v", leftOutReason, f.err))
 			s.cell.Environment = new(r.run.Environment) // without it, a test case would be skipped and a baseline would ignore it
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,7 +120,8 @@ func (r *Run) finished(name CellName) *Cell {
 		return nil
 	}
 	for _, c := range r.Cells {
-		leftOut := name.Fault == catalog.NoFault && r.Config.Repeat > 1 && len(c.Repetitions) == 0 // a later repetition cannot be added to it
+		leftOut := c.Requests == 0 && strings.HasPrefix(c.Reason, leftOutReason) ||
+			name.Fault == catalog.NoFault && r.Config.Repeat > 1 && len(c.Repetitions) == 0 // a later repetition cannot be added to it
 		if c.Name() == name && !c.Interrupted && !leftOut {
 			return &c
 		}

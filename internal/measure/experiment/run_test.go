@@ -218,6 +218,30 @@ func TestMatrixExcuses(t *testing.T) {
 	}
 }
 
+// TestFinishedTests checks which tests a resumed run does not repeat: all with a result, but none that was interrupted or
+// left out, with or without a fault.
+func TestFinishedTests(t *testing.T) {
+	out := leftOutReason + ": body: correct the body"
+	for name, tt := range map[string]struct {
+		cell Cell
+		want bool
+	}{
+		"measured":    {Cell{Verdict: catalog.Unsafe, Requests: 5}, true},
+		"n/a":         {Cell{Verdict: catalog.NA, Reason: "slow touches nothing that a uses"}, true},
+		"interrupted": {Cell{Verdict: catalog.Unknown, Requests: 5, Interrupted: true}, false},
+		"left out":    {Cell{Verdict: catalog.Unknown, Reason: out}, false},
+	} {
+		for _, f := range []catalog.Fault{catalog.NoFault, catalog.Pause} {
+			c := tt.cell
+			c.Strategy, c.Fault = "a", f
+			run := &Run{Cells: []Cell{c}}
+			if got := run.finished(c.Name()); (got != nil) != tt.want {
+				t.Errorf("%s under %s: finished %v, want %v", name, f, got != nil, tt.want)
+			}
+		}
+	}
+}
+
 // TestDurationOfAResumedRun checks that the duration of a resumed run contains the time before the interruption, and that
 // the run keeps its start time.
 func TestDurationOfAResumedRun(t *testing.T) {
