@@ -121,7 +121,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
 	case errors.Is(err, errUntouched):
-		c.skip(catalog.NA, untouched(f.Name, s.Name)+w.cfg.unusedRedis(f))
+		c.skip(catalog.NA, untouched(f.Name, s.Name)+w.cfg.unusedRedis(f)+w.cfg.rowRelease(f))
 		return
 	case errors.Is(err, errUnreachable):
 		c.skip(catalog.NA, err.Error())

@@ -84,7 +84,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 		return cfg.notRun(s, catalog.NA, why)
 	}
 	if !f.Touches(s.strategy) {
-		return cfg.notRun(s, catalog.NA, untouched(s.Fault, s.Strategy))
+		return cfg.notRun(s, catalog.NA, untouched(s.Fault, s.Strategy)+cfg.rowRelease(f))
 	}
 	if why := f.Refused(cfg.Stack.Kind, cfg.Stack.RunsRedis()); why != "" {
 		return cfg.notRun(s, catalog.Unknown, "not run: "+why)

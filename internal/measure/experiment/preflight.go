@@ -489,7 +489,7 @@ func (cfg Config) reach(name CellName, s lock.Strategy, t trail) Reach {
 	untouched := !f.Touches(s) || t.service != nil && !f.HitsAny(t.service.needs)
 	switch {
 	case f.NotForeign == "" && untouched:
-		r.Why = errUntouched.Error() + cfg.unusedRedis(f)
+		r.Why = errUntouched.Error() + cfg.unusedRedis(f) + cfg.rowRelease(f)
 	case cell != nil:
 		r.Why = cell.Reason
 	case cfg.byTime():

@@ -293,6 +293,39 @@ func TestChangingTokens(t *testing.T) {
 	}
 }
 
+// TestRowRelease checks that the user is told to check the release of a lock in the database, because late-release does
+// not delay it.
+func TestRowRelease(t *testing.T) {
+	for command, faults := range map[string]map[catalog.Fault]bool{
+		"shop {port} {db}":       {catalog.LateRelease: true, catalog.Partition: false, catalog.Cancel: false},
+		"shop {port} {postgres}": {catalog.LateRelease: true},
+		"shop {port} {redis}":    {catalog.LateRelease: false},
+	} {
+		service, err := fleet.ParseService(command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{Service: &service}
+		for name, want := range faults {
+			f, err := fault.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := cfg.rowRelease(f); (got != "") != want {
+				t.Errorf("%s under %s: %q", command, name, got)
+			}
+		}
+		strategy := lock.Strategy{Name: "a", Needs: cfg.serviceNeeds()}
+		cell := cfg.excuse(&cellSpec{CellName: CellName{"a", catalog.LateRelease}, strategy: strategy})
+		if says := cell != nil && strings.Contains(cell.Reason, "compares the owner"); says != faults[catalog.LateRelease] {
+			t.Errorf("%s: %+v", command, cell)
+		}
+	}
+	if got := (Config{}).rowRelease(fault.Fault{Course: fault.Released}); got != "" {
+		t.Errorf("our own instances: %q", got)
+	}
+}
+
 // TestUnusedRedis checks when a fault without effect leads to the hint that the service may use
 // another Redis.
 func TestUnusedRedis(t *testing.T) {

@@ -203,6 +203,15 @@ func (cfg Config) unusedRedis(f fault.Fault) string {
 	return ", although the command has {redis}: if this strategy should use Redis, check that the service uses this address"
 }
 
+// rowRelease returns a hint if the fault delays releases, but not those of locks in the database of the user's service.
+// Otherwise, it returns "".
+func (cfg Config) rowRelease(f fault.Fault) string {
+	if cfg.Service == nil || f.Course != fault.Released || cfg.serviceNeeds()&lock.SQLLocks == 0 {
+		return ""
+	}
+	return ". It cannot delay the release of a lock in the database: if the lock is a row of a table, check yourself that its release compares the owner"
+}
+
 func (s startedService) choosePoints(in *injection) error {
 	if err := in.w.recorder().checkReadable(in.trail); err != nil {
 		return err
