@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/shard"
 	"grablab/internal/present/report"
+	"grablab/internal/testbed/infile"
 	"grablab/internal/testbed/target"
 
 	"github.com/peterbourgon/ff/v3"
@@ -42,10 +44,35 @@ func parseRun(args []string) (*settings, error) {
 		s.Seed = uint64(rand.Uint32())
 		s.Args = append(s.Args, fmt.Sprintf("-seed=%d", s.Seed))
 	}
-	if err := s.validate(); err != nil {
+	if err := cmp.Or(s.sumFiles(), s.validate()); err != nil {
 		return nil, flags.Usage("%w", err)
 	}
 	return s, nil
+}
+
+// sumFiles computes the sums of the files that some flags name, so that a resumed run can find out whether they have
+// changed. It returns an error if one of them has.
+func (s *settings) sumFiles() error {
+	for name, path := range map[string]string{"target-file": s.targetFile, "expectations": s.expectations} {
+		if path == "" {
+			continue
+		}
+		text, err := infile.Read(path, infile.Small)
+		if err != nil {
+			return fmt.Errorf("-%s: %w", name, err)
+		}
+		if s.Files == nil {
+			s.Files = map[string]string{}
+		}
+		s.Files[name] = fmt.Sprintf("%x", sha256.Sum256(text))
+		if s.Resume == nil {
+			continue
+		}
+		if before := s.Resume.Config.Files[name]; before != "" && before != s.Files[name] {
+			return fmt.Errorf("-resume: the file %s of -%s has changed since the run began: restore it, or start a new run", path, name)
+		}
+	}
+	return nil
 }
 
 // parseWithScenario parses the flags twice: first to find the scenario, and then again to override

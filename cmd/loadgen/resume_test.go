@@ -169,6 +169,40 @@ func TestResumeContradicted(t *testing.T) {
 	}
 }
 
+// TestResumeWithChangedFile checks that a run is not resumed if the file with the expected verdicts has changed since it
+// began. Runs that recorded no sums of their files are resumed.
+func TestResumeWithChangedFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file("e.yaml", "none: unsafe\n")
+	began, err := parseRun(strings.Fields("-strategies none -expectations e.yaml"))
+	if err != nil || len(began.Files) != 1 {
+		t.Fatalf("%v, %v", began, err)
+	}
+	for name, sums := range map[string]map[string]string{"x": began.Files, "old": nil} {
+		run := experiment.Run{Schema: experiment.Schema, ID: name, Environment: experiment.NewEnvironment(""), Config: experiment.RunConfig{Args: began.Args, Files: sums}}
+		var b bytes.Buffer
+		if err := errors.Join(report.JSON(&b, &run), os.Mkdir(name, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		file(filepath.Join(name, report.File), b.String())
+	}
+	for text, want := range map[string]string{"none: unsafe\n": "", "none: safe\n": "the file e.yaml of -expectations has changed"} {
+		file("e.yaml", text)
+		if _, err := parseRun(strings.Fields("-resume old")); err != nil {
+			t.Errorf("without sums: %v", err)
+		}
+		if _, err := parseRun(strings.Fields("-resume x")); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
 // TestHowToContinue checks that an interrupted run prints how many of its tests are kept, and the
 // complete command to continue.
 func TestHowToContinue(t *testing.T) {

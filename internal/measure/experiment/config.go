@@ -101,6 +101,9 @@ type Config struct {
 	// again.
 	Resume *Run
 
+	// Files contains the SHA-256 sums of the files that some flags name, by flag name. The result records them.
+	Files map[string]string
+
 	OTLP  string // trace collector URL for our instances; empty for no traces
 	Seed  uint64
 	Args  []string  // the command-line flags, recorded in the result

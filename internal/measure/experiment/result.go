@@ -112,6 +112,8 @@ type RunConfig struct {
 	// Rules define which responses of a service mean that a driver won or lost. They are nil for
 	// instances of our own service.
 	Rules *target.Rules `json:"rules,omitempty"`
+	// Files contains the SHA-256 sums of the files that the flags -target-file and -expectations name, by flag name.
+	Files map[string]string `json:"files,omitempty"`
 }
 
 // Cell is the result of testing one strategy under one fault. docs/results.md defines every figure.

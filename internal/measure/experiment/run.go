@@ -65,7 +65,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 		Environment: NewEnvironment(cfg.Stack.Kind),
 		Config: RunConfig{
 			Scenario: cfg.Scenario, Orders: cfg.Orders, Drivers: cfg.Drivers,
-			Rate: cfg.Rate, Together: cfg.Together, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args,
+			Rate: cfg.Rate, Together: cfg.Together, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args, Files: cfg.Files,
 			Repeat: cfg.Repeat, Stock: moreThanOne(cfg.Stock), PerDriver: moreThanOne(cfg.PerDriver),
 		},
 	}
