@@ -118,12 +118,20 @@ func statementName(words []string) string {
 		if len(from) > 1 && !slices.Contains(beforeTable, strings.ToUpper(from[0])) && from[1] == "(" {
 			call, table = from, "" // as in SELECT * FROM grab(…)
 		}
-		if (table == "" || strings.EqualFold(table, "DUAL")) && len(call) > 1 && call[1] == "(" {
-			function := strings.ToUpper(call[0])
-			if !builtIn.MatchString(function) {
-				function += Stored
+		if table == "" || strings.EqualFold(table, "DUAL") {
+			function := ""
+			if len(call) > 1 && call[1] == "(" {
+				function = strings.ToUpper(call[0])
 			}
-			return verb + " " + function
+			if function != "" && !builtIn.MatchString(function) {
+				return verb + " " + function + Stored
+			}
+			if i := slices.IndexFunc(rest, lockFunction.MatchString); i >= 0 { // as in SELECT COALESCE(GET_LOCK(…), 0)
+				function = strings.ToUpper(rest[i])
+			}
+			if function != "" {
+				return verb + " " + function
+			}
 		}
 		if table != "" && locksRows(rest) {
 			table += ForUpdate
@@ -197,6 +205,9 @@ func fromClause(words []string) []string {
 	}
 	return nil
 }
+
+// lockFunction matches the functions of the servers that acquire or release a lock.
+var lockFunction = regexp.MustCompile(`(?i)^(GET_LOCK|RELEASE_LOCK|RELEASE_ALL_LOCKS|PG_(TRY_)?ADVISORY_\w+)$`)
 
 // Stored ends the name of a SELECT that calls a stored function, which may write.
 const Stored = "()"
