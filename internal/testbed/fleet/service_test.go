@@ -365,11 +365,13 @@ func TestTokensInKeys(t *testing.T) {
 	in.fleet.IgnoreTokens("redis SET lock:*:{token} NX PX")
 	for range 2 {
 		for text, want := range map[string]string{
-			"SET lock:7:" + nanoid + " NX PX": "redis SET lock:*:{token} NX PX",
-			"SET lock:7:7Ab_7-x NX PX":        "redis SET lock:*:{token} NX PX",
-			"SET lock:7:winner NX PX":         "redis SET lock:*:winner NX PX",
-			"SET lock:7:a:b1Cd2 NX PX":        "redis SET lock:*:a:b1Cd2 NX PX",
-			"GET lock:7:" + base36:            "redis GET lock:*:" + base36,
+			"SET lock:7:" + nanoid + " NX PX":  "redis SET lock:*:{token} NX PX",
+			"SET lock:7:7Ab_7-x NX PX":         "redis SET lock:*:{token} NX PX",
+			"SET lock:7:winner NX PX":          "redis SET lock:*:winner NX PX",
+			"SET lock:7:a:b1Cd2 NX PX":         "redis SET lock:*:a:b1Cd2 NX PX",
+			"PEXPIRE lock:7:" + base36:         "redis PEXPIRE lock:*:{token}",
+			"EVALSHA a1b2c3d lock:7:" + base36: "redis EVALSHA a1b2c3d lock:*:{token}",
+			"GET seat:7:" + base36:             "redis GET seat:*:" + base36,
 		} {
 			if got := name(text); got != want {
 				t.Errorf("%s: %q, want %q", text, got, want)

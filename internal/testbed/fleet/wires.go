@@ -49,7 +49,7 @@ type wires struct {
 	names        map[string]string
 	driverTexts  map[string]bool           // request texts that name the driver, as seen in test runs before the load
 	numbered     map[string]bool           // lock requests whose keys contain any number, written as {n}
-	tokened      map[string]*regexp.Regexp // lock requests whose keys contain any token, written as {token}; with a pattern that matches them
+	tokened      map[string]*regexp.Regexp // names of keys that contain any token, and of lock requests with such a key; with a pattern that matches them
 	idle         map[string]bool           // requests that the instance makes even while it handles no grabs
 	busy         map[uint64]bool           // database connections with a request that is not idle since their last transaction ended
 	background   map[string]bool           // statements that the instance sends even while it handles no grabs, including those that write
@@ -339,7 +339,7 @@ func WithoutNumbers(text string) string {
 // separators ':', '|' and ',' divide a key into parts, and each part may contain one token.
 func WithoutTokens(a, b string) (name string, ok bool) {
 	x, y := strings.Split(a, " "), strings.Split(b, " ")
-	i := keyIn(x)
+	i := 1 + keyIn(x[1:])
 	if i >= len(x) || len(x) != len(y) || !slices.Equal(x[:i], y[:i]) || !slices.Equal(x[i+1:], y[i+1:]) {
 		return "", false
 	}
@@ -361,12 +361,12 @@ func WithoutTokens(a, b string) (name string, ok bool) {
 	return strings.Join(x, " "), ok
 }
 
-// keyIn returns the index of the key in the words of a call's name. The name of a script comes before its key.
+// keyIn returns the index of the key in the words of a request. The name of a script comes before its key.
 func keyIn(words []string) int {
-	if len(words) > 1 && (strings.HasPrefix(words[1], "EVAL") || strings.HasPrefix(words[1], "FCALL")) {
-		return 3
+	if len(words) > 0 && (strings.HasPrefix(words[0], "EVAL") || strings.HasPrefix(words[0], "FCALL")) {
+		return 2
 	}
-	return 2
+	return 1
 }
 
 // keySeparators divide a key into parts.
@@ -423,10 +423,31 @@ func tokensIn(name string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(name), regexp.QuoteMeta(anyToken), "([^ "+keySeparators+"]+)") + "$")
 }
 
-// nameTokens replaces the tokens in the text of a request to a lock server, if the request is known to contain
-// some.
+// learnTokens makes nameTokens replace the tokens in the keys of these requests. name is the name of a request, with
+// {token} in place of each token. Other requests may have the same key, such as a renewal. But if the whole key is a
+// token, the key of another request may only look similar.
+func (w *wires) learnTokens(name string) {
+	w.tokened[name] = tokensIn(name)
+	if words := strings.Split(name, " "); keyIn(words) < len(words) && words[keyIn(words)] != anyToken {
+		w.tokened[words[keyIn(words)]] = tokensIn(words[keyIn(words)])
+	}
+}
+
+// nameTokens replaces the tokens in the text of a request to a lock server, if its key is known to contain some.
 func (w *wires) nameTokens(text string) string {
-	best := "" // several names may fit, so choose the most exact one
+	if len(w.tokened) == 0 {
+		return text
+	}
+	words := strings.Split(text, " ")
+	if i := keyIn(words); i < len(words) {
+		words[i] = w.nameToken(words[i])
+	}
+	return w.nameToken(strings.Join(words, " "))
+}
+
+// nameToken returns the name of a key or a request. Several names may fit, so it chooses the most exact one.
+func (w *wires) nameToken(text string) string {
+	best := ""
 	for name, pattern := range w.tokened {
 		found := pattern.FindStringSubmatch(text)
 		if found == nil || slices.ContainsFunc(found[1:], func(part string) bool { return !isToken(part) }) {
@@ -566,7 +587,7 @@ func (w *wires) recognize(grab, idle []control.Call) {
 			w.numbered[text] = true
 		}
 		if strings.Contains(text, anyToken) {
-			w.tokened[text] = tokensIn(text)
+			w.learnTokens(text)
 		}
 	}
 	w.idle, w.busy = map[string]bool{}, map[uint64]bool{}
@@ -599,7 +620,7 @@ func (f *Fleet) IgnoreTokens(names ...tap.Phase) {
 		in.wires.mu.Lock()
 		for _, name := range names {
 			_, text, _ := strings.Cut(string(name), " ")
-			in.wires.tokened[text] = tokensIn(text)
+			in.wires.learnTokens(text)
 		}
 		in.wires.mu.Unlock()
 	}
