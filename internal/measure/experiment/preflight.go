@@ -449,6 +449,9 @@ func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 	if t.service == nil {
 		return
 	}
+	if problem, ok := errors.AsType[*Problem](t.service.shortLease); ok {
+		p.Problems = append(p.Problems, *problem)
+	}
 	if p.Ledger != "" && t.onlyUpdates(i.cfg.Target.Database.Query) {
 		p.Ledger += ". A grab only updates this row, so a second winner would overwrite the first one: a table with one row for each winner is better"
 	}

@@ -201,9 +201,62 @@ func TestCheckLease(t *testing.T) {
 		{4400 * time.Millisecond, 5700 * time.Millisecond, "set lease: 5.7s,"},
 		{1690 * time.Millisecond, 1710 * time.Millisecond, "set lease: 1.7s,"},
 	} {
-		err := checkLease(map[string]lockTTL{"127.0.0.1:6379 lock:7": {tt.atLeast, tt.atMost}}, time.Second)
+		err := checkLease(map[string]lockTTL{"127.0.0.1:6379 lock:7": {atLeast: tt.atLeast, atMost: tt.atMost}}, time.Second)
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%v to %v: %v; want …%s…", tt.atLeast, tt.atMost, err, tt.says)
+		}
+	}
+}
+
+// TestShortLease checks that a lease is refused if it is much longer than the TTL of every lock. Keys that are probably no
+// locks, such as that of a rate limiter, do not count.
+func TestShortLease(t *testing.T) {
+	lock, script, limit := keyUse{refuses: true, unlocks: true}, keyUse{scripts: true, unlocks: true}, keyUse{other: true}
+	of := func(ttl time.Duration, use keyUse) lockTTL { return lockTTL{ttl, ttl + time.Millisecond, use} }
+	for name, tt := range map[string]struct {
+		locks map[string]lockTTL
+		says  string
+	}{
+		"none":            {nil, ""},
+		"as long":         {map[string]lockTTL{"redis lock:7": of(30*time.Second, lock)}, ""},
+		"almost as long":  {map[string]lockTTL{"redis lock:7": of(20*time.Second, lock)}, ""},
+		"short":           {map[string]lockTTL{"redis lock:7": of(5*time.Second, lock)}, "the lock lock:7 in Redis expires after only 5s, but lease is 30s: set lease: 5s"},
+		"a script":        {map[string]lockTTL{"redis lock:7": of(5*time.Second, script)}, "expires after only 5s"},
+		"a rate limiter":  {map[string]lockTTL{"redis rate:7": of(time.Second, limit)}, ""},
+		"one long enough": {map[string]lockTTL{"redis a": of(5*time.Second, script), "redis b": of(30*time.Second, script)}, ""},
+		"never released":  {map[string]lockTTL{"redis lock:7": of(5*time.Second, keyUse{refuses: true})}, ""},
+	} {
+		err := checkShortLease(tt.locks, 30*time.Second)
+		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v; want …%s…", name, err, tt.says)
+		}
+	}
+}
+
+// TestUnreleasedLocks checks which keys count as locks although they are left after the grab.
+func TestUnreleasedLocks(t *testing.T) {
+	for _, tt := range []struct {
+		calls, key string
+		ttl        time.Duration
+		want       bool
+	}{
+		{"redis SET lock:* NX EX|mysql UPDATE orders", "lock:*", time.Minute, true},
+		{"redis SETNX lock:*|redis EXPIRE lock:*|mysql UPDATE orders", "lock:*", time.Minute, true},
+		{"redis SET lock:* NX EX|mysql UPDATE orders", "lock:*", 24 * time.Hour, false},
+		{"redis SET seen:*:{driver} NX EX|mysql UPDATE orders", "seen:*:{driver}", time.Minute, false},
+		{"redis SET seen:*:# NX EX|mysql UPDATE orders", "seen:*:#", time.Minute, false},
+		{"redis SET lock NX EX|mysql UPDATE orders", "lock", time.Minute, false},
+		{"mysql UPDATE orders|redis SET sold:* NX EX", "sold:*", time.Minute, false},
+		{"redis SET status:* EX|mysql UPDATE orders", "status:*", time.Minute, false},
+		{"redis INCR rate:*|mysql UPDATE orders", "rate:*", time.Minute, false},
+	} {
+		var calls []control.Call
+		for _, name := range strings.Split(tt.calls, "|") {
+			server, _, _ := strings.Cut(name, " ")
+			calls = append(calls, control.Call{Phase: tap.Phase(name), N: 1, Target: strings.Replace(server, "mysql", tap.DB, 1)})
+		}
+		if got := trailOf(calls, "").useOf(tt.key).isUnreleasedLock(tt.ttl); got != tt.want {
+			t.Errorf("%s, %v: %v, want %v", tt.calls, tt.ttl, got, tt.want)
 		}
 	}
 }

@@ -119,6 +119,9 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 		t.service.idle = slices.DeleteFunc(slices.Clone(t.service.background), writes)
 	}
 	t.renews = len(t.service.renewal) > 0
+	if err == nil && !t.renews {
+		t.service.shortLease = checkShortLease(expires, u.TTL)
+	}
 	return t, err
 }
 
@@ -200,7 +203,7 @@ func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64
 
 // holdInWork stops a request before its work, and records the calls that a background task makes
 // meanwhile. It also returns the lock TTLs. It recognizes locks as Redis keys that exist only
-// during the request.
+// during the request, and that are not part of a cache. A service may also leave its lock to expire.
 func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began, g := time.Now(), serviceGrab(in, order)
@@ -224,14 +227,27 @@ func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int6
 	}
 	wait.For(ctx, max(quietFor, t.callsAfterAnswer)) // a release may come after the response
 	after, err := r.stack.KeyTTLs(ctx)
-	maps.DeleteFunc(locks, func(key string, _ lockTTL) bool { _, kept := after[key]; return kept })
+	for key, found := range locks {
+		_, kept := after[key]
+		_, name, _ := strings.Cut(key, " ")
+		use := t.useOf(in.NameOfKey(name))
+		found.use = use
+		if use.caches() || kept && !use.isUnreleasedLock(found.atLeast) {
+			delete(locks, key)
+			continue
+		}
+		locks[key] = found
+	}
 	return locks, err
 }
 
 // lockTTL contains the smallest and the largest TTL that a lock may have been given. The exact TTL
 // is unknown, because the lock was set at some time between the request and the read of its
 // remaining TTL.
-type lockTTL struct{ atLeast, atMost time.Duration }
+type lockTTL struct {
+	atLeast, atMost time.Duration
+	use             keyUse
+}
 
 // errNoWork means that a test request did not reach the start of its work.
 var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
@@ -249,7 +265,7 @@ func (r recorder) listRenewals(ctx context.Context, g *dryGrab, lease time.Durat
 	elapsed := time.Since(began)
 	keys = make(map[string]lockTTL, len(left))
 	for key, ttl := range left {
-		keys[key] = lockTTL{ttl, ttl + elapsed}
+		keys[key] = lockTTL{atLeast: ttl, atMost: ttl + elapsed}
 	}
 	_, calls, err = g.listedFor(ctx, lease*2/3)
 	return calls, keys, err
@@ -262,11 +278,37 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 		found := locks[key]
 		if found.atLeast > lease+lease/5 {
 			_, key, _ = strings.Cut(key, " ")
-			ttl := found.atMost.Round(time.Second / 10)
-			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: set lease: %[2]v, or pass {ttl_ms} to the service as its lock TTL", key, ttl, lease), Faults: true}
+			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: set lease: %[2]v, or pass {ttl_ms} to the service as its lock TTL", key, found.rounded(), lease), Faults: true}
 		}
 	}
 	return nil
+}
+
+// rounded returns a likely value for the TTL that the service gave to the lock. Most services use a round TTL.
+func (l lockTTL) rounded() time.Duration {
+	ttl := l.atMost.Truncate(time.Second / 2)
+	if ttl < l.atLeast {
+		ttl = (l.atMost + time.Second/10).Truncate(time.Second / 10)
+	}
+	return ttl
+}
+
+// checkShortLease returns an error if the locks live for much less than the lease that the user specified. Some faults
+// must be shorter than a lease. If they outlast the lock, another driver wins although the fault broke nothing.
+func checkShortLease(locks map[string]lockTTL, lease time.Duration) error {
+	var name string
+	var longest lockTTL
+	for _, key := range slices.Sorted(maps.Keys(locks)) {
+		if found := locks[key]; found.use.isLock() && found.atMost > longest.atMost {
+			_, name, _ = strings.Cut(key, " ")
+			longest = found
+		}
+	}
+	if name == "" || longest.atMost >= lease*2/3 {
+		return nil
+	}
+	return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after only %v, but lease is %v: set lease: %[2]v, or pass {ttl_ms} to the service as its lock TTL",
+		name, longest.rounded(), lease), Faults: true}
 }
 
 // listWithoutGrab returns the remote calls that an instance makes while it serves no request.

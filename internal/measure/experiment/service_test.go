@@ -275,6 +275,23 @@ func TestTrailOf(t *testing.T) {
 	}
 }
 
+// TestCachesOfAService checks which keys a grab uses only as a cache. Their TTLs must not count as the lease of a lock.
+func TestCachesOfAService(t *testing.T) {
+	for calls, want := range map[string]bool{
+		"GET cache:*|SETEX cache:*|DEL cache:*": true, "SET cache:* EX|UNLINK cache:*": true, "GET cache:*": false, "": false,
+		"SET cache:* NX PX|DEL cache:*": false, "SET cache:* PX NX": false, "SETNX cache:*|EXPIRE cache:*": false, "EVALSHA a1b2c3d cache:*": false,
+		"SETEX cache:*|EVALSHA a1b2c3d cache:*": false, "SETEX other:*|GET cache:*": false, "EXEC": false, "MULTI|SETEX cache:*|EXEC": true,
+	} {
+		var all []control.Call
+		for _, text := range strings.Split(calls, "|") {
+			all = append(all, control.Call{Phase: tap.Phase("redis " + text), N: 1, Target: "redis"})
+		}
+		if got := trailOf(all, "").useOf("cache:*").caches(); got != want {
+			t.Errorf("%s: %v, want %v", calls, got, want)
+		}
+	}
+}
+
 // TestServersOfAService checks which servers start for a service: those with a placeholder in its command.
 func TestServersOfAService(t *testing.T) {
 	if needs := (Config{}).serviceNeeds(); needs != 0 {

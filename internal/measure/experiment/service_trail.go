@@ -29,6 +29,8 @@ type serviceTrail struct {
 	// background lists all calls that an instance makes even while it serves no request.
 	background []control.Call
 	needs      lock.Backend // servers that the calls go to
+	// shortLease explains that the locks live for much less than the lease. It is nil if they do not.
+	shortLease error
 	// leased means that a grab creates a Redis key with a TTL, which is probably a lock.
 	leased bool
 }
@@ -85,6 +87,19 @@ func trailOf(calls []control.Call, query string) trail {
 		}
 	}
 	return all
+}
+
+// acquiresKey reports whether a call to a lock server may acquire a lock, because it refuses a key that exists, or calls a
+// script. Other calls before the winner's write may belong to a cache.
+func acquiresKey(c control.Call) bool {
+	words := strings.Split(string(c.Phase), " ")
+	script := strings.HasPrefix(words[min(1, len(words)-1)], "EVAL") || strings.HasPrefix(words[min(1, len(words)-1)], "FCALL")
+	return c.Target != tap.DB && (script || refusesKey(words))
+}
+
+// refusesKey reports whether a Redis command with these words has no effect on a key that exists.
+func refusesKey(words []string) bool {
+	return len(words) > 1 && (words[1] == "SETNX" || slices.Contains(words, "NX"))
 }
 
 // isFirstWrite reports whether the nth call is the first write to its table, such as a reservation of the
@@ -209,6 +224,59 @@ func (t trail) changesAfter(p fault.Point) bool {
 	})
 }
 
+// These Redis commands store a value even if the key exists, so they do not acquire a lock. The others in cacheCommands
+// may come with them, for example if a grab reads a value from a cache and removes it after its write.
+var (
+	storeCommands = []string{"SET", "SETEX", "PSETEX"}
+	cacheCommands = append([]string{"DEL", "EXISTS", "EXPIRE", "GET", "GETEX", "MGET", "PEXPIRE", "PTTL", "STRLEN", "TTL", "TYPE", "UNLINK"}, storeCommands...)
+)
+
+// keyUse tells what a request does with a Redis key, judging by its calls.
+type keyUse struct {
+	name    string
+	stores  bool // whether it stores a value even if the key exists
+	refuses bool // whether it creates the key before it writes the winner, unless the key exists
+	scripts bool // whether it calls a script for the key before it writes the winner
+	unlocks bool // whether it uses the key again after it has written the winner
+	other   bool // whether it uses the key in a way that is not usual for a cache
+}
+
+// useOf returns what a request does with a Redis key. The key is named as in the calls.
+func (t trail) useOf(key string) keyUse {
+	use, before := keyUse{name: key}, true
+	for _, c := range t.calls[fault.Alone] {
+		before = before && (t.claim == nil || c.Phase != t.claim.Phase || c.N != t.claim.N)
+		words := strings.Split(string(c.Phase), " ")
+		if c.Target == tap.DB || !slices.Contains(words[min(2, len(words)):], key) {
+			continue
+		}
+		refuses := refusesKey(words)
+		use.refuses = use.refuses || before && refuses
+		use.scripts = use.scripts || before && !refuses && acquiresKey(c)
+		use.unlocks = use.unlocks || !before
+		use.stores = use.stores || slices.Contains(storeCommands, words[1])
+		use.other = use.other || refuses || !slices.Contains(cacheCommands, words[1])
+	}
+	return use
+}
+
+// caches reports whether the request uses the key only to cache a value, and not as a lock.
+func (u keyUse) caches() bool { return u.stores && !u.other }
+
+// isLock reports whether the request probably acquires and releases a lock with this key.
+func (u keyUse) isLock() bool { return (u.refuses || u.scripts) && u.unlocks }
+
+// longestUnreleased is the longest TTL of a lock that a service does not release. A key that lives longer is probably a
+// mark that the order is sold.
+const longestUnreleased = 10 * time.Minute
+
+// isUnreleasedLock reports whether the key, which is left after the request, is probably a lock that the service leaves
+// to expire. Such a lock belongs to an order, but not to a driver.
+func (u keyUse) isUnreleasedLock(ttl time.Duration) bool {
+	namesDriver := strings.Contains(u.name, "{driver}") || strings.Contains(u.name, "#") // # may stand for the UUID of a driver
+	return u.refuses && strings.Contains(u.name, "*") && !namesDriver && ttl <= longestUnreleased
+}
+
 // servicePoints returns the places at which a fault can be injected: before and after each remote
 // call of a request, and at each background call.
 func (t trail) servicePoints() []fault.Point {
@@ -274,7 +342,7 @@ func findTrail(query string, next func(n int64) (request, error), idle func(n in
 			longest = max(longest, req.listened)
 		}
 		if wrote || deferred != nil { // a write that races with the response may also come before it
-			all := withoutOthers(slices.Concat(calls, behind), others)
+			all := withoutBackground(slices.Concat(calls, behind), others)
 			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return sameCalls(all, o) }) {
 				t = trailOf(all, query)
 				t.callsAfterAnswer = longest
@@ -294,7 +362,7 @@ func findTrail(query string, next func(n int64) (request, error), idle func(n in
 					return t, err
 				}
 			}
-			if sameCalls(withoutOthers(calls, others), withoutOthers(last, others)) {
+			if sameCalls(withoutBackground(calls, others), withoutBackground(last, others)) {
 				return trailOf(catalog.Filter(calls, func(c control.Call) bool { return slices.Contains(last, c) }), query), nil
 			}
 		}

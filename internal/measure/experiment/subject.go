@@ -180,6 +180,9 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 	if err := s.choosePoints(in); err != nil {
 		return m, err
 	}
+	if err := in.trail.service.shortLease; err != nil && in.fault.EndsBeforeLease() {
+		return m, err
+	}
 	if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {
 		return m, err
 	}

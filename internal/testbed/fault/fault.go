@@ -201,6 +201,12 @@ func (f Fault) Refused(kind string, topology catalog.Topology) string {
 
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
+// EndsBeforeLease reports whether the fault keeps a driver stopped, but must end before the driver's lease does. This
+// includes crash, which is also injected into the other instance while the driver is stopped.
+func (f Fault) EndsBeforeLease() bool {
+	return f.Course == Killed || (f.Course == AfterHeal || f.Course == BeforeHeal) && f.ContendFor < 1
+}
+
 // ready returns a Prepare function for a fault that needs no preparation.
 func ready(strikes func(Target) []Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) { return Prepared{Strikes: strikes(t)}, nil }

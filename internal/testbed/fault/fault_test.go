@@ -68,6 +68,22 @@ func TestTouches(t *testing.T) {
 	}
 }
 
+// TestEndsBeforeLease checks which faults must end before the lease of a stopped driver.
+func TestEndsBeforeLease(t *testing.T) {
+	for name, want := range map[catalog.Fault]bool{
+		catalog.Crash: true, catalog.RedisRestart: true, catalog.DBRestart: true, catalog.Amnesia: true,
+		catalog.Pause: false, catalog.Latency: false, catalog.RedisDown: false, catalog.Partition: false, catalog.LateRelease: false, catalog.SlowDB: false,
+	} {
+		f, err := fault.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.EndsBeforeLease(); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	embedded := []catalog.Fault{
 		catalog.Failover, catalog.PartitionDB, catalog.DBRestart,

@@ -460,6 +460,13 @@ func (w *wires) nameToken(text string) string {
 	return cmp.Or(best, text)
 }
 
+// NameOfKey returns a key as it appears in the names of calls for the watched order.
+func (in *Instance) NameOfKey(key string) string {
+	in.wires.mu.Lock()
+	defer in.wires.mu.Unlock()
+	return withoutIDs(key, in.wires.id, in.wires.names)
+}
+
 // nameIDs returns a request's text without IDs. It replaces a driver ID only in requests that are
 // known to contain one. Test runs with unmistakable driver IDs reveal these requests.
 func (w *wires) nameIDs(text string) string {
