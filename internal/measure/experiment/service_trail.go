@@ -56,6 +56,11 @@ func trailOf(calls []control.Call, query string) trail {
 		}
 	}
 	leases := writtenTables(calls[:max(0, write)]...) // tables written before the winner may contain locks
+	unlocksOwn := false
+	acquiring := catalog.Filter(calls[:max(0, write)], acquiresKey)
+	if len(acquiring) == 0 {
+		acquiring = calls[:max(0, write)]
+	}
 	for i, c := range calls {
 		part := tap.Acquire
 		switch {
@@ -72,8 +77,9 @@ func trailOf(calls []control.Call, query string) trail {
 		case i > work:
 			part = tap.Renew // the call checks the lock a last time before the write
 		}
-		if part == tap.Release && all.release == nil {
-			all.release = &control.Point{Phase: c.Phase, N: c.N}
+		own := part == tap.Release && !unlocksOwn && usesKeyOf(c, acquiring) // the key of the lock, and not for example that of an event
+		if part == tap.Release && (all.release == nil || own) {
+			all.release, unlocksOwn = &control.Point{Phase: c.Phase, N: c.N}, own
 		}
 		t.parts = append(t.parts, part)
 		switch kind, _, _ := strings.Cut(string(c.Phase), " "); kind {
@@ -100,6 +106,17 @@ func acquiresKey(c control.Call) bool {
 // refusesKey reports whether a Redis command with these words has no effect on a key that exists.
 func refusesKey(words []string) bool {
 	return len(words) > 1 && (words[1] == "SETNX" || slices.Contains(words, "NX"))
+}
+
+// usesKeyOf reports whether a call to a lock server uses a key that one of the other calls uses.
+func usesKeyOf(c control.Call, others []control.Call) bool {
+	keys := func(c control.Call) []string {
+		words := strings.Split(string(c.Phase), " ")
+		return slices.DeleteFunc(words[min(2, len(words)):], func(w string) bool { return strings.ToUpper(w) == w && !strings.Contains(w, "*") }) // SET options
+	}
+	return c.Target != tap.DB && slices.ContainsFunc(others, func(o control.Call) bool {
+		return o.Target != tap.DB && slices.ContainsFunc(keys(o), func(key string) bool { return slices.Contains(keys(c), key) })
+	})
 }
 
 // isFirstWrite reports whether the nth call is the first write to its table, such as a reservation of the
