@@ -259,6 +259,14 @@ func TestTrailOf(t *testing.T) {
 			calls("redis GET cache:*", "redis SET grab:* NX PX", "mysql SELECT orders", "mysql INSERT wins", "redis DEL cache:*", "redis DEL grab:*"),
 			"acquire acquire work claim release release", "before mysql INSERT wins 1", "before redis DEL grab:* 1", "after mysql SELECT orders 1", "wins", lock.Redis,
 		},
+		{ // a pool that releases all locks of a session, although the session has none
+			calls("redis SET grab:* NX PX", "postgres SELECT orders", "postgres INSERT wins", "postgres SELECT PG_ADVISORY_UNLOCK_ALL + CLOSE ALL + UNLISTEN *", "redis DEL grab:*"),
+			"acquire work claim claim release", "before postgres INSERT wins 1", "before redis DEL grab:* 1", "after postgres SELECT orders 1", "wins", lock.Redis,
+		},
+		{
+			calls("postgres SELECT PG_ADVISORY_LOCK", "postgres SELECT orders", "postgres INSERT wins", "postgres SELECT PG_ADVISORY_UNLOCK_ALL"),
+			"acquire work claim release", "before postgres INSERT wins 1", "before postgres SELECT PG_ADVISORY_UNLOCK_ALL 1", "after postgres SELECT orders 1", "wins", lock.SQLLocks,
+		},
 		{calls("redis SETNX won:*"), "work", "", "", "after redis SETNX won:* 1", "", lock.Redis},
 	} {
 		got := trailOf(tt.calls, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?")

@@ -56,7 +56,7 @@ func trailOf(calls []control.Call, query string) trail {
 		}
 	}
 	leases := writtenTables(calls[:max(0, write)]...) // tables written before the winner may contain locks
-	unlocksOwn := false
+	locked, unlocksOwn := slices.ContainsFunc(calls, locks), false
 	acquiring := catalog.Filter(calls[:max(0, write)], acquiresKey)
 	if len(acquiring) == 0 {
 		acquiring = calls[:max(0, write)]
@@ -67,7 +67,7 @@ func trailOf(calls []control.Call, query string) trail {
 		case i == work:
 			part = fault.Work
 			all.work = control.Point{Phase: c.Phase, N: c.N, After: true}
-		case write >= 0 && i > write && (c.Target != tap.DB || unlocks(c) || writesTo(c, leases)):
+		case write >= 0 && i > write && (c.Target != tap.DB || unlocks(c) && (locked || !resets(c)) || writesTo(c, leases)):
 			part = tap.Release
 		case write >= 0 && i >= write && c.Target == tap.DB:
 			part = tap.Claim
@@ -528,6 +528,12 @@ func locks(c control.Call) bool { return slices.ContainsFunc(statements(c), lock
 func unlocks(c control.Call) bool {
 	return slices.ContainsFunc(statements(c), unlockFunctions.MatchString)
 }
+
+// resets reports whether a call releases all locks of a database session. Some connection pools, such as that of asyncpg,
+// do so for every connection that they take back, even if it has no lock.
+func resets(c control.Call) bool { return slices.ContainsFunc(statements(c), releaseAll.MatchString) }
+
+var releaseAll = regexp.MustCompile(`^SELECT (RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock_all))$`)
 
 // reads reports whether a call reads a table but writes to none.
 func reads(c control.Call) bool {
