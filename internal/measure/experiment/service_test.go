@@ -259,6 +259,10 @@ func TestTrailOf(t *testing.T) {
 			calls("redis GET cache:*", "redis SET grab:* NX PX", "mysql SELECT orders", "mysql INSERT wins", "redis DEL cache:*", "redis DEL grab:*"),
 			"acquire acquire work claim release release", "before mysql INSERT wins 1", "before redis DEL grab:* 1", "after mysql SELECT orders 1", "wins", lock.Redis,
 		},
+		{
+			calls("mysql LOCK TABLES", "mysql SELECT orders", "mysql INSERT wins", "mysql UNLOCK TABLES"),
+			"acquire work claim release", "before mysql INSERT wins 1", "before mysql UNLOCK TABLES 1", "after mysql SELECT orders 1", "wins", lock.SQLLocks,
+		},
 		{ // a pool that releases all locks of a session, although the session has none
 			calls("redis SET grab:* NX PX", "postgres SELECT orders", "postgres INSERT wins", "postgres SELECT PG_ADVISORY_UNLOCK_ALL + CLOSE ALL + UNLISTEN *", "redis DEL grab:*"),
 			"acquire work claim claim release", "before postgres INSERT wins 1", "before redis DEL grab:* 1", "after postgres SELECT orders 1", "wins", lock.Redis,

@@ -212,8 +212,10 @@ func (t trail) holdsLedger(c control.Call, before bool) bool {
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
 		switch {
-		case verb == "COMMIT" || verb == "ROLLBACK":
+		case verb == "COMMIT" || verb == "ROLLBACK" || verb == "UNLOCK":
 			before = false
+		case verb == "LOCK": // the statement's name does not contain the table
+			before = true
 		case isWrite(s) && table == t.ledger, mysql && table == t.ledger+wire.ForUpdate:
 			before = true
 		}
@@ -520,8 +522,8 @@ func statements(calls ...control.Call) (all []string) {
 // lockFunctions matches statements that acquire a lock in the database, and unlockFunctions matches
 // statements that release one.
 var (
-	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|` + wire.ForUpdate + `$`)
-	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$`)
+	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|^LOCK |` + wire.ForUpdate + `$`)
+	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$|^UNLOCK `)
 )
 
 func locks(c control.Call) bool { return slices.ContainsFunc(statements(c), lockFunctions.MatchString) }
