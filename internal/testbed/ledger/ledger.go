@@ -164,6 +164,7 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 		if err := rows.Scan(&id, &driver); err != nil {
 			return nil, fmt.Errorf("%w: the columns for order and driver must contain numbers or texts: %w", ErrQuery, err)
 		}
+		id.V, driver.V = strings.TrimRight(id.V, " "), strings.TrimRight(driver.V, " ") // PostgreSQL pads the values of CHAR columns
 		number, isOrder := d.ids.NumberOf(id.V)
 		of, isDriver := target.DriverOf(driver.V)
 		_, swapped := d.ids.NumberOf(driver.V)

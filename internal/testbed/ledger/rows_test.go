@@ -54,6 +54,23 @@ func TestRowsOutOfPlace(t *testing.T) {
 	}
 }
 
+// TestPaddedValues checks that spaces at the end of a value do not matter. PostgreSQL returns such spaces from a CHAR
+// column that is wider than the value.
+func TestPaddedValues(t *testing.T) {
+	dsn, db := databases["sqlite"](t)
+	execute(t, db, "CREATE TABLE wins (order_id TEXT, driver_id TEXT)")
+	d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE ? <= ?", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	execute(t, db, "INSERT INTO wins VALUES ('3   ', 'driver-7  ')")
+	got, err := d.Ledger(t.Context(), 3, 1)
+	if want := []order.Grab{{Order: 3, Driver: 7}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
 // TestFailedRowFailsTheLedger makes the query fail at each of its rows in turn. Ledger must return an
 // error, because the rows before the failure could lack a winner.
 func TestFailedRowFailsTheLedger(t *testing.T) {
