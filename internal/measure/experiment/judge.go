@@ -22,7 +22,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.Sale != nil && len(c.Points) == 0 && m.invalid == "" && value(c.Sale.Undersold) > 0: // under a fault, probes find the stuck units
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.Stuck, m.howStuck(c) + m.example(m.evidence.Stuck...) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
+		return catalog.Stuck, m.howStuck(c) + m.example(m.evidence.Stuck...) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner() + m.mayExpire()
 	case m.repeated != "":
 		return catalog.Unknown, m.repeated
 	case m.invalid != "":
@@ -92,6 +92,16 @@ func (m measured) example(orders ...int64) string {
 		return ""
 	}
 	return ", for example order " + m.shape.OrderText(orders[0])
+}
+
+// mayExpire returns a hint for orders of the user's service whose probes were all answered "busy". A lock in the database
+// may live longer than the lease that the user specified, because no dry run shows its lifetime. It returns "" if there
+// are no such orders.
+func (m measured) mayExpire() string {
+	if m.accounting == nil || !m.evidence.Foreign || !slices.ContainsFunc(m.evidence.Stuck, func(id int64) bool { return m.busy[id] }) {
+		return ""
+	}
+	return "; if the lock expires by itself, but later, set -lease to its lifetime"
 }
 
 // withoutWinner describes the orders that are reported as taken although the ledger has no winner.

@@ -138,6 +138,10 @@ func TestReasonNamesAnOrder(t *testing.T) {
 	if _, reason := judge(c, m); reason != "1 of 4 orders can no longer be grabbed, for example order t-a" {
 		t.Error(reason)
 	}
+	m.busy = map[int64]bool{1: true} // its lock may live longer than the user knows
+	if _, reason := judge(c, m); reason != "1 of 4 orders can no longer be grabbed, for example order t-a; if the lock expires by itself, but later, set -lease to its lifetime" {
+		t.Error(reason)
+	}
 }
 
 // TestUnknownQuotesAnswers checks that the reason of an unknown verdict quotes a response that
