@@ -297,7 +297,7 @@ func TestExploreUnwritable(t *testing.T) {
 	if code != int(exitFailed) || !strings.Contains(stderr.String(), "loadgen: schedules: ") {
 		t.Errorf("exit %d, %q", code, &stderr)
 	}
-	if !strings.Contains(stdout.String(), "none breaks one-winner") {
+	if !strings.Contains(stdout.String(), "none (no lock) breaks one-winner") {
 		t.Errorf("printed %q", &stdout)
 	}
 }

@@ -98,7 +98,7 @@ func (c Case) Details() (string, error) {
 		d.add(timeline(*c.Cell))
 	}
 	var b strings.Builder
-	err := d.text(&b)
+	err := d.text(&b, 1)
 	return strings.TrimSpace(b.String()), err
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // ComparedText writes a comparison of two results for a terminal.
-func ComparedText(w io.Writer, c *compare.Comparison) error { return comparedDocument(c).text(w) }
+func ComparedText(w io.Writer, c *compare.Comparison) error { return comparedDocument(c).text(w, 1) }
 
 // ComparedMarkdown writes a comparison of two results as a Markdown document.
 func ComparedMarkdown(w io.Writer, c *compare.Comparison) error {

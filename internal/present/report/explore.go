@@ -29,26 +29,9 @@ type Exploration struct {
 
 // Explored writes a search report as text: a table of strategies, how much was searched, and the
 // most important failure's steps. For a replay, it writes only the steps.
-func Explored(w io.Writer, e Exploration) error {
-	var b strings.Builder
-	if !slices.ContainsFunc(e.Results, replayed) {
-		e.account(&b)
-	}
-	for _, r := range e.withParts() {
-		e.failures(&b, r)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
+func Explored(w io.Writer, e Exploration) error { return e.document(false).text(w, 2) }
 
 func replayed(r explore.Result) bool { return r.Replay }
-
-// account writes the search limits, a table of results, and how much was searched.
-func (e Exploration) account(b *strings.Builder) {
-	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
-	e.table().text(b, 2)
-	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
-}
 
 // searched tells for each strategy how much of the search is complete.
 func (e Exploration) searched() (lines []string) {

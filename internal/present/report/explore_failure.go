@@ -17,79 +17,43 @@ const (
 	minActorWidth = 18
 	maxActorWidth = 28
 	maxStoreWidth = 24
-	proseWidth    = 110
 	maxStackLines = 40
 )
 
 const lostMark = "▶"
 
-// failures explains a strategy's most important failure and lists the others. For a replayed
-// schedule that did not fail, it only shows the steps.
-func (e Exploration) failures(b *strings.Builder, r explore.Result) {
-	if len(r.Failures) == 0 && replayed(r) {
-		fmt.Fprintf(b, "%s breaks no property in this schedule\n\n", r.Strategy)
-		stepTable(r.Actors, r.Moments).text(b, 2)
-		fmt.Fprintln(b)
+// also describes in one line a failure that is not the strategy's most important one. If the
+// property can fail in several ways, the line tells which way.
+func (e Exploration) also(f explore.Failure, replayed bool) string {
+	text := "also " + f.Property
+	if f.Kind != "" {
+		text += fmt.Sprintf(" by %s, in %s", f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 	}
-	for i, f := range r.Failures {
-		switch {
-		case i == 0:
-			e.explain(b, f)
-		case replayed(r):
-			fmt.Fprintf(b, "also %s: %s\n", f.Property, f.Why)
-		default:
-			fmt.Fprintf(b, "also %s: %s; %s\n", propertyText(f), f.Why, e.Replay(f))
-		}
-		if i == len(r.Failures)-1 {
-			fmt.Fprintln(b)
-		}
+	text += ": " + f.Why
+	if !replayed {
+		text += "; " + e.Replay(f)
 	}
+	return text
 }
 
-// propertyText names the property that a failure violates. If the property can fail in several
-// ways, it also tells which way, and after how many steps.
-func propertyText(f explore.Failure) string {
-	if f.Kind == "" {
-		return f.Property
-	}
-	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
-}
-
-// explain writes a failure's steps, its cause and cure, and the command that replays it.
-func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
-	if f.Property == catalog.Survives {
-		e.explainEnd(b, f)
-		return
-	}
-	fmt.Fprintf(b, "%s %s in %s\n\n", f.Schedule.Strategy, Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
-	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
-	fmt.Fprintf(b, "\n%s the property is broken after this step; believes: the actors who believe that they hold the lock; holds: the actor who holds it according to the servers' clocks\n\n", lostMark)
-	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
-		fmt.Fprintln(b, wrap(text, proseWidth))
-	}
-	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
-}
-
-// explainEnd writes the steps that led to the process's crash, and the stack trace.
-func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
-	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
+// crashTable returns a table of the steps that led to the process's crash, with the stack trace as
+// the last row.
+func crashTable(f explore.Failure) table {
+	t := table{Headings: []heading{{Name: "step"}, {Name: "what happened", Left: true}}}
 	for i, s := range f.Schedule.Steps {
-		fmt.Fprintf(b, "%4d  %s\n", i+1, s)
+		t.Rows = append(t.Rows, []field{{Text: strconv.Itoa(i + 1)}, {Text: s.String()}})
 	}
 	if len(f.Schedule.Steps) == 0 {
-		fmt.Fprintln(b, "  this happened before the search, when a single driver took the lock to find out how its leases behave")
+		t.Rows = append(t.Rows, []field{{Text: "-"}, {Text: "this happened before the search, when a single driver took the lock to find out how its leases behave"}})
 	}
 	if f.Stack != "" {
 		lines := strings.Split(f.Stack, "\n")
-		shown := lines[:min(len(lines), maxStackLines)]
-		fmt.Fprintf(b, "\n  %s\n", strings.Join(shown, "\n  "))
-		if left := len(lines) - len(shown); left > 0 {
-			fmt.Fprintf(b, "  and %s more: use -format json to see all\n", catalog.Plural(left, "line", "lines"))
+		if left := len(lines) - maxStackLines; left > 0 {
+			lines = append(lines[:maxStackLines], fmt.Sprintf("and %s more: use -format json to see all", catalog.Plural(left, "line", "lines")))
 		}
+		t.Rows = append(t.Rows, []field{{}, {Text: strings.Join(lines, "\n")}})
 	}
-	if len(f.Schedule.Steps) > 0 {
-		fmt.Fprintf(b, "\nagain: %s\n", e.Replay(f))
-	}
+	return t
 }
 
 // remedy returns a failure's cause and cure. If the cause is unknown, it tells where to look for

@@ -9,22 +9,28 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns a search report: each failure's steps, and how much of the search is complete.
-func (e Exploration) document() document {
+// document returns a search report: how much of the search is complete, and each failure's steps.
+// Unless everyFailure is true, it shows only the steps of each strategy's most important failure.
+func (e Exploration) document(everyFailure bool) document {
 	d := document{Title: "Schedules", Answer: e.answer()}
+	if !slices.ContainsFunc(e.Results, replayed) {
+		d.Head = append(e.bounds(), catalog.Footnote)
+		d.add(section{Table: e.table()}, section{Lines: e.searched()})
+	}
 	for _, r := range e.withParts() {
 		if replayed(r) && len(r.Failures) == 0 {
 			title := fmt.Sprintf("%s breaks no property in this schedule", r.Strategy)
 			drawn := diagram.OfSchedule(title, r.Actors, e.Config.Stock, r.Moments, describeMoment)
 			d.add(section{Title: title, Table: stepTable(r.Actors, r.Moments), Drawing: &drawn})
 		}
-		for _, f := range r.Failures {
-			d.add(e.failure(f))
+		for i, f := range r.Failures {
+			if i == 0 || everyFailure {
+				d.add(e.failure(f))
+				continue
+			}
+			last := &d.Sections[len(d.Sections)-1]
+			last.After = append(last.After, e.also(f, replayed(r)))
 		}
-	}
-	if !slices.ContainsFunc(e.Results, replayed) {
-		d.Head = e.bounds()
-		d.add(section{Title: "What was searched", Table: e.table(), Lines: e.searched()})
 	}
 	return d
 }
@@ -42,11 +48,8 @@ func (e Exploration) answer() string {
 	var grouped groupedTexts
 	for _, r := range e.Results {
 		switch {
-		case len(r.Failures) > 0 && r.Failures[0].Property == catalog.Survives:
-			grouped.add("", strategyName(r.Strategy)+" takes its process down.")
 		case len(r.Failures) > 0:
-			f := r.Failures[0]
-			grouped.add("", fmt.Sprintf("%s %s in %s.", strategyName(r.Strategy), Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
+			grouped.add("", headline(r.Failures[0])+".")
 		case replayed(r):
 			grouped.add(strategyName(r.Strategy), ": this schedule breaks no property.")
 		case r.Verdict == catalog.Safe && r.Complete:
@@ -67,16 +70,25 @@ func Breaks(property string) string {
 	return "breaks " + property
 }
 
-func (e Exploration) failure(f explore.Failure) section {
-	s := section{
-		Title: fmt.Sprintf("%s %s in %s", strategyName(f.Schedule.Strategy), Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")),
-		Lines: append([]string{contradiction(f)}, remedy(f)...),
-		After: []string{"again: " + e.Replay(f)},
-	}
+// headline tells in a phrase what went wrong.
+func headline(f explore.Failure) string {
 	if f.Property == catalog.Survives {
-		s.Title, s.Lines = fmt.Sprintf("%s takes its process down", f.Schedule.Strategy), []string{f.Why}
+		return strategyName(f.Schedule.Strategy) + " takes its process down"
 	}
-	s.Table = stepTable(f.Schedule.Actors, f.Moments)
+	return fmt.Sprintf("%s %s in %s", strategyName(f.Schedule.Strategy), Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
+}
+
+// failure shows a failure's steps, its cause and cure, and the command that replays it.
+func (e Exploration) failure(f explore.Failure) section {
+	s := section{Title: headline(f)}
+	if f.Property == catalog.Survives {
+		s.Lines, s.Table = []string{f.Why}, crashTable(f)
+	} else {
+		s.Lines, s.Table = append([]string{contradiction(f)}, remedy(f)...), stepTable(f.Schedule.Actors, f.Moments)
+	}
+	if len(f.Schedule.Steps) > 0 {
+		s.After = []string{"again: " + e.Replay(f)}
+	}
 	if len(f.Moments) > 0 {
 		s.Drawing = new(diagram.OfSchedule(s.Title, f.Schedule.Actors, f.Schedule.Stock, f.Moments, describeMoment))
 	}

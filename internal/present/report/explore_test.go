@@ -192,9 +192,9 @@ func TestExploredEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"mine takes its process down: the process ended: panic: no\n\n   1  A begins\n   2  A acquire 1 redis\n\n  panic: no\n",
-		"  a frame\n  and 23 lines more", "\nagain: loadgen explore -replay results/explore/mine-survives.txt\n",
-		"other takes its process down: the process ended by itself\n\n  this happened before the search",
+		"mine takes its process down\nthe process ended: panic: no\nstep  what happened\n   1  A begins\n   2  A acquire 1 redis\n      panic: no\n",
+		"  a frame\n      and 23 lines more", "\nagain: loadgen explore -replay results/explore/mine-survives.txt\n",
+		"other takes its process down\nthe process ended by itself\nstep  what happened\n   -  this happened before the search",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)

@@ -43,7 +43,7 @@ func HTML(w io.Writer, run *experiment.Run) error { return runPage(run).write(w)
 // ExploredHTML writes the search results as a single HTML page that shows each failure step by
 // step.
 func ExploredHTML(w io.Writer, e Exploration) error {
-	d := e.document()
+	d := e.document(true)
 	drawings := catalog.Map(d.Sections, func(s section) *diagram.Diagram { return s.Drawing })
 	return pageOf{document: d, data: drawings, script: exploreScript}.write(w)
 }

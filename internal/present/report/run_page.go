@@ -373,7 +373,7 @@ func Drawings(run *experiment.Run, explored []explore.Result) (all []diagram.Dia
 		}
 	}
 	e := Exploration{Results: explored, Replay: func(explore.Failure) string { return "" }}
-	for _, s := range e.document().Sections {
+	for _, s := range e.document(true).Sections {
 		add(s.Drawing)
 	}
 	return all

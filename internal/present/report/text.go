@@ -13,26 +13,32 @@ import (
 // Text writes a run for a terminal: the environment, a table, and the reasons for the verdicts. If
 // there are many results, it explains only unexpected ones.
 func Text(w io.Writer, run *experiment.Run) error {
-	return compose(run, false).text(w)
+	return compose(run, false).text(w, 1)
 }
 
-func (d document) text(w io.Writer) error {
+// text writes the document as text. The columns of its tables are gap spaces apart.
+func (d document) text(w io.Writer, gap int) error {
 	var b strings.Builder
-	for _, line := range d.Head {
-		fmt.Fprintln(&b, line)
-	}
-	for _, s := range d.Sections {
-		fmt.Fprintln(&b)
+	writeLines(&b, d.Head)
+	for i, s := range d.Sections {
+		if i > 0 || len(d.Head) > 0 {
+			fmt.Fprintln(&b)
+		}
 		if s.Title != "" {
 			fmt.Fprintln(&b, s.Title)
 		}
-		for _, line := range s.Lines {
-			fmt.Fprintln(&b, line)
-		}
-		s.Table.text(&b, 1)
+		writeLines(&b, s.Lines)
+		s.Table.text(&b, gap)
+		writeLines(&b, s.After)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func writeLines(b *strings.Builder, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(b, line)
+	}
 }
 
 func (t table) widths() []int {
