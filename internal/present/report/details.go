@@ -58,30 +58,6 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", len(asPlanned), len(c.Points))
 }
 
-// detailLegend explains the columns.
-func detailLegend(cells []experiment.Cell) []string {
-	if len(cells) == 0 {
-		return nil
-	}
-	judgedBy, struck := "the ledger only", "the number of grabs that the fault hit"
-	hasLedger := func(c experiment.Cell) bool { return c.PhantomGrabs != nil }
-	switch {
-	case answersAlone(cells) && !slices.ContainsFunc(cells, hasLedger):
-		judgedBy = "the HTTP answers only, because no ledger could be read"
-	case slices.ContainsFunc(cells, countedFromAnswers):
-		judgedBy = "the ledger, or by the HTTP answers if they name more winners"
-	}
-	if slices.ContainsFunc(cells, hasPoints) {
-		struck = "at how many points of a grab the fault struck, out of all points that it can reach"
-	}
-	lines := []string{
-		"verdict: what happened to the orders, judged by " + judgedBy + "; exclusive: whether the lock kept two drivers from being inside at once (-: no lock is known, ?: it is unknown)",
-		"struck: " + struck + "; overlaps: how often two drivers were inside the lock at once; near misses: writes that a guard or a fence refused",
-		"belief gap: the longest time for which a driver believed that it held the lock while another driver held it (-: no driver lost its lock or learned of the loss)",
-	}
-	return append(lines, lowerBoundLegend(cells)...)
-}
-
 func hasPoints(c experiment.Cell) bool { return len(c.Points) > 0 }
 
 // optional formats *x, or returns "-" if x is nil.

@@ -2,10 +2,14 @@ package report
 
 import (
 	"cmp"
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/stat"
 	"grablab/internal/present/diagram"
 )
 
@@ -97,28 +101,26 @@ func tableOf[T any](columns []column[T], rows []T) table {
 // compose builds a run's report. If there are many results and full is false, it shows details only
 // for unexpected ones.
 func compose(run *experiment.Run, full bool) document {
-	d := document{Title: run.ID, Head: head(run)}
+	d := document{Title: run.ID, Head: append([]string{answer(run)}, head(run)...)}
 	plainCells, faultCells := splitByFault(run)
 	named := run.Cells
 	if isMatrix(run) {
 		d.add(matrix(run)...)
 		d.add(modesSeen(run))
-		d.add(section{Lines: matrixLegend(run)})
+		d.explain()
 		shown := faultCells
 		if !full && len(faultCells) > fewCells {
 			shown = catalog.Filter(faultCells, isUnexpected)
 			named = slices.Concat(plainCells, shown)
 		}
-		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
-		d.add(costSections(plainCells)...)
-		d.add(section{Title: "Under the faults", Table: tableOf(renameForAnswers(shown, detailColumns), shown)}, section{Lines: detailLegend(shown)})
-		d.add(points(shown))
+		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, costs(plainCells))
+		d.add(section{Title: "Under the faults", Table: tableOf(renameForAnswers(shown, detailColumns), shown)}, points(shown))
 	} else {
-		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, section{Lines: legend(run, run.Cells)}, section{Lines: limits(run)})
-		d.add(costSections(run.Cells)...)
+		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, section{Lines: limits(run)}, costs(run.Cells))
 		plainCells = run.Cells
 	}
-	d.add(section{Lines: notes(named)}, section{Lines: explanations(run, plainCells)})
+	d.explain()
+	d.add(section{Lines: remarks(run)}, section{Lines: notes(named)}, section{Lines: explanations(run, plainCells)})
 	for _, c := range run.Cells {
 		if c.Timeline != nil && (full || isUnexpected(c)) {
 			d.add(timeline(c))
@@ -127,10 +129,10 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections returns a cost table and its legend, but only for repeated tests.
-func costSections(cells []experiment.Cell) []section {
-	cells = repeatedCells(cells)
-	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
+// costs returns a table of costs for the tests that ran several times.
+func costs(cells []experiment.Cell) section {
+	title := fmt.Sprintf("Costs: the median of all runs, with its 95 %% interval (with fewer than %d runs, their range)", stat.Enough)
+	return section{Title: title, Table: tableOf(costColumns, repeatedCells(cells))}
 }
 
 // fewCells is the largest number of results for which a report shows all details by default.
@@ -143,6 +145,44 @@ func orZero(n *int) int { return *cmp.Or(n, new(int)) }
 func (d *document) add(sections ...section) {
 	d.Sections = append(d.Sections, catalog.Filter(sections, func(s section) bool { return len(s.Lines) > 0 || len(s.Table.Rows) > 0 })...)
 }
+
+// explain adds a legend of the marks and the common headings in the tables so far, except those that
+// the document has already explained.
+func (d *document) explain() {
+	var lines []string
+	for _, w := range catalog.Columns {
+		line := w.Name + ": " + w.Meaning
+		isShown := func(s section) bool { return s.Table.shows(w.Name) }
+		isExplained := func(s section) bool { return slices.Contains(s.Lines, line) }
+		if slices.ContainsFunc(d.Sections, isShown) && !slices.ContainsFunc(d.Sections, isExplained) {
+			lines = append(lines, line)
+		}
+	}
+	d.add(section{Lines: lines})
+}
+
+// shows reports whether the table has a common heading with this name, or an entry with this mark.
+func (t table) shows(name string) bool {
+	if slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group == name }) {
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(t.Rows...), func(f field) bool { return f.shows(name) })
+}
+
+func (f field) shows(mark string) bool {
+	switch mark {
+	case asExpected, notExpected, notClaimed, letIn, lockUnknown, atLeast:
+		return strings.Contains(f.Text, mark)
+	case notHeld:
+		return strings.HasSuffix(f.Text, mark)
+	case "n/m":
+		return fraction.MatchString(f.Text)
+	default:
+		return false
+	}
+}
+
+var fraction = regexp.MustCompile(`\d/\d`)
 
 // splitByFault separates the tests without a fault from the others. It sorts the others by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {

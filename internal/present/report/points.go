@@ -49,19 +49,13 @@ func points(cells []experiment.Cell) section {
 	if len(outcomes) == 0 {
 		return section{}
 	}
-	legend := pointLegend
-	if momentary(cells) {
-		legend = momentLegend
-	}
-	return section{Title: "Strike points at which anything happened", Table: tableOf(pointColumns, outcomes), Lines: []string{legend}}
+	return section{Title: "Strike points at which anything happened", Table: tableOf(pointColumns, outcomes)}
 }
 
-const pointLegend = "struck: how often the fault struck at this point, out of how often it should have struck; loadgen explain 'before claim 1' explains a point"
-
-// momentary reports whether any fault was injected at a time instead of a step, because the
-// request's steps were not visible.
-func momentary(cells []experiment.Cell) bool {
-	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return slices.ContainsFunc(c.Points, experiment.Point.IsMoment) })
+// hasMoments reports whether a fault was injected at times instead of steps, because the request's
+// steps were not visible.
+func hasMoments(c experiment.Cell) bool {
+	return slices.ContainsFunc(c.Points, experiment.Point.IsMoment)
 }
 
 const momentLegend = "these points are moments after a grab was sent, because its steps could not be seen. A step may lie between two moments, " +

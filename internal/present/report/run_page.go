@@ -343,21 +343,13 @@ func command(run *experiment.Run, c experiment.Cell) string {
 func runPage(run *experiment.Run) pageOf {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	plainCells, _ := splitByFault(run)
-	d.add(section{Title: "What the marks mean", Lines: signLegend(run)})
 	if isMatrix(run) {
 		d.add(modesSeen(run))
 	}
 	d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)})
-	d.add(section{Lines: legend(run, plainCells)}, section{Lines: explanations(run, plainCells)})
+	d.explain()
+	d.add(section{Lines: remarks(run)}, section{Lines: explanations(run, plainCells)})
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
-}
-
-// signLegend explains details that the heat map's legend does not mention.
-func signLegend(run *experiment.Run) []string {
-	return applying([]remark{
-		{momentary(run.Cells), momentLegend},
-		{slices.ContainsFunc(run.Cells, hasNoExpectation), "some cells have no expected verdict, because the flags change what the claims assume, or because the result depends on chance"},
-	})
 }
 
 // Drawings returns all diagrams in the reports on a run and on searches for failing schedules.

@@ -12,7 +12,6 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/measure/stat"
 	"grablab/internal/testbed/load"
 )
 
@@ -84,14 +83,13 @@ func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
 	}
-	lines := []string{"limited by: what kept the rate from being higher. It is the lock if a grab without a lock reaches a rate at which this one failed. It is the load generator if requests were sent too late, or if an endpoint that does no work reaches no higher rate. Otherwise, it is the instances with their database"}
 	var grouped groupedTexts
 	for _, c := range withBare(run) {
 		if c.Peak != nil && c.Peak.LimitReason != "" {
 			grouped.add(c.Strategy, strings.TrimPrefix(c.Peak.LimitedBy+": "+c.Peak.LimitReason, ": "))
 		}
 	}
-	return append(lines, grouped.lines(": ", ": ")...)
+	return grouped.lines(": ", ": ")
 }
 
 // remark is a piece of text that a report includes only if its field applies is true.
@@ -104,49 +102,28 @@ func applying(remarks []remark) []string {
 	return catalog.Map(catalog.Filter(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
 }
 
-func costLegend(cells []experiment.Cell) []string {
-	isShort := func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }
-	return applying([]remark{
-		{len(cells) > 0, "each figure is the median of several runs, with its 95 % interval; the runs of the strategies alternated; ms: latency, measured from the scheduled time and from the time of sending; done: answered requests"},
-		{slices.ContainsFunc(cells, isShort), fmt.Sprintf("with fewer than %d runs, the range of all runs is shown instead of the interval", stat.Enough)},
-	})
-}
-
-// legend explains the headings and marks of the table.
-func legend(run *experiment.Run, cells []experiment.Cell) []string {
+// remarks tells how the figures were counted.
+func remarks(run *experiment.Run) []string {
 	isTimed := func(c experiment.Cell) bool { return c.Latency != nil }
 	lines := applying([]remark{
-		{answersAlone(cells), "answers: what the service told the clients; stuck orders: found by grabs after the load"},
-		{len(cells) > 0 && !answersAlone(cells), "ledger: rows in the database; answers: what the service told the clients"},
-		{!isPeak(run) && len(repeatedCells(cells)) == 0 && slices.ContainsFunc(cells, isTimed), "a single run says little about latency, rate and commands, so only run.json contains them; with -repeat 6 or more, the table shows their medians with intervals"},
+		{!isPeak(run) && len(repeatedCells(run.Cells)) == 0 && slices.ContainsFunc(run.Cells, isTimed), "a single run says little about latency, rate and commands, so only run.json contains them; with -repeat 6 or more, the table shows their medians with intervals"},
+		{slices.ContainsFunc(run.Cells, hasMoments), momentLegend},
 	})
-	if r := run.Config.Rules; r != nil && len(cells) > 0 {
+	if r := run.Config.Rules; r != nil {
 		lines = append(lines, fmt.Sprintf("outcomes by answer: grabbed %s; taken %s, another driver has the order; busy %s, the driver did not get the lock, and the order may still be open",
 			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
 	}
-	if slices.ContainsFunc(cells, isClaimed) {
-		lines = append(lines, asExpected+" the verdict is the expected one for the strategy; "+notExpected+" it is not")
-	}
-	lines = append(lines, lockLegend(cells)...)
-	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
-		lines = append(lines, notHeld+" the load was not kept up: the p99 from the scheduled time is more than 10 % higher than from the time of sending")
-	}
 	var grouped groupedTexts
-	for _, c := range cells {
+	for _, c := range run.Cells {
 		switch {
 		case !countedFromAnswers(c):
 		case c.PhantomGrabs != nil: // there was a ledger with which to compare the responses
-			grouped.add(name(c), "double-grabs are counted from the answers, because the ledger names fewer winners than the answers do")
+			grouped.add(c.Strategy, "double-grabs are counted from the answers, because the ledger names fewer winners than the answers do")
 		default:
-			grouped.add(name(c), "double-grabs are counted from the answers, because there was no ledger to read")
+			grouped.add(c.Strategy, "double-grabs are counted from the answers, because there was no ledger to read")
 		}
 	}
-	return slices.Concat(lines, grouped.lines(": ", ": "), lowerBoundLegend(cells))
-}
-
-func lowerBoundLegend(cells []experiment.Cell) []string {
-	isBound := func(c experiment.Cell) bool { return c.LowerBound }
-	return applying([]remark{{slices.ContainsFunc(cells, isBound), atLeast + " or more: some answers may hide a grab"}})
+	return append(lines, grouped.lines(": ", ": ")...)
 }
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
@@ -196,7 +173,9 @@ func (s *groupedTexts) add(name, text string) {
 	if s.names[text] == nil {
 		s.order = append(s.order, text)
 	}
-	s.names[text] = append(s.names[text], name)
+	if !slices.Contains(s.names[text], name) {
+		s.names[text] = append(s.names[text], name)
+	}
 }
 
 // lines returns a line for each text, beginning with the names of the results. After a single name, it
