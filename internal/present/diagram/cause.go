@@ -10,20 +10,6 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Cause explains, in words and arrows, why an order was won once, twice or never.
-type Cause struct {
-	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
-	// Arrows lead from a cause to its effect in the drawing.
-	Arrows [][2]Point `json:"arrows,omitempty"`
-}
-
-// Point is a position in the drawing: a lane, a row in the lane, and a time.
-type Point struct {
-	Lane int     `json:"lane"`
-	Row  int     `json:"row"`
-	At   float64 `json:"at"`
-}
-
 // phrases contains the building blocks of explanations.
 var phrases = catalog.Parse[Phrases](causeJSON)
 
@@ -39,27 +25,26 @@ type fact struct {
 	fault      string
 }
 
-// driverRow is one driver's row at one instance, with its position in the diagram.
+// driverRow is one driver's row at one instance.
 type driverRow struct {
 	Row
-	Point
 	lane Lane
 }
 
-// findCause sets d.Cause to an explanation of the outcome, or to nil if the diagram does not show the
+// findCause sets d.Cause to an explanation why the order was won once, twice or never, or to nil if the diagram does not show the
 // cause.
 func (d *Diagram) findCause() {
 	var all []*driverRow
-	for i, l := range d.Lanes {
-		for j, r := range l.Rows {
-			all = append(all, &driverRow{r, Point{Lane: i, Row: j}, l})
+	for _, l := range d.Lanes {
+		for _, r := range l.Rows {
+			all = append(all, &driverRow{r, l})
 		}
 	}
 	d.Cause = nil
 	for _, find := range []func([]*driverRow) []fact{d.tooManyWrites, d.twoInside, d.refusal, d.noWinner} {
 		if facts := find(all); len(facts) > 0 {
 			slices.SortStableFunc(facts, byTime)
-			d.Cause = &Cause{Text: d.sentences(all, facts), Arrows: arrows(facts)}
+			d.Cause = d.sentences(all, facts)
 			return
 		}
 	}
@@ -161,7 +146,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 				return append(facts, fact{what: "freed", who: c, other: a, at: gone.At}, got)
 			}
 		}
-		if held.To > inB.From && !held.Open && a.Lane != b.Lane {
+		if held.To > inB.From && !held.Open && a.lane.Name != b.lane.Name {
 			got.what = "ownLock"
 		}
 	}
@@ -301,34 +286,6 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causelessFacts lists facts that get no arrow, because the previous fact does not cause them. For
-// example, a driver writes because it has read an open order, not because another driver has won.
-var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
-
-// arrows returns an arrow from each fact to the fact that it causes. Without a lock, the only arrow
-// leads from the second winner's read to its write.
-func arrows(facts []fact) (all [][2]Point) {
-	add := func(a, b fact) {
-		if a.who != nil && b.who != nil {
-			all = append(all, [2]Point{a.point(), b.point()})
-		}
-	}
-	for i, b := range facts[1:] {
-		if !slices.Contains(causelessFacts, b.what) {
-			add(facts[i], b)
-		}
-	}
-	if facts[0].what == "read" {
-		second := facts[len(facts)-1]
-		for _, a := range facts[:2] {
-			if a.who == second.who {
-				add(a, second)
-			}
-		}
-	}
-	return all
-}
-
 // token describes the driver's fencing token, or returns "" if the driver has none.
 func (f fact) token(lang string) string {
 	if f.who == nil {
@@ -339,8 +296,6 @@ func (f fact) token(lang string) string {
 	}
 	return ""
 }
-
-func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
 // sentences joins the facts into a sentence in each language. If a driver has rows at several
 // instances, the sentence also names the instance.

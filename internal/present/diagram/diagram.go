@@ -36,8 +36,10 @@ type Diagram struct {
 	Bands []Span   `json:"bands,omitempty"` // spans across all lanes
 	Lost  *float64 `json:"lost,omitempty"`  // position at which the property broke; nil if it did not break or the position is unknown
 	Steps []Step   `json:"steps,omitempty"`
-	Cause *Cause   `json:"cause,omitempty"` // why the order ended as it did; nil if the drawing does not show it
 	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
+	// Cause tells in each language (en, zh, ja) why the order ended as it did. It is nil if the
+	// drawing does not show the cause.
+	Cause map[string]string `json:"cause,omitempty"`
 
 	fault catalog.Fault // the fault that was injected into a run
 }

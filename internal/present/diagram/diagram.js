@@ -131,7 +131,7 @@ const words = {
   read: "reads the order", sent: "begins to read or to write", won: "first row of the ledger: has won", second: "second row: a double-grab",
   refused: "refused", unknown: "not known", denied: "does not get the lock", failed: "a call to the database fails", late: "a release or renewal without effect: the lock was already lost", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns that its lease is lost", dies: "dies; this is the last recorded event", call: "another call to a server", projector: "Full screen", leave: "Leave the full screen", driver: "driver ", instance: "instance ",
-  because: "because: the first fact causes the second", lost: "▶ goes wrong here", goesWrong: "▶ goes wrong", step: "step {n} of {m}", allSteps: "all {m} steps as a table",
+  lost: "▶ goes wrong here", goesWrong: "▶ goes wrong", step: "step {n} of {m}", allSteps: "all {m} steps as a table",
   unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
 
@@ -274,20 +274,6 @@ function draw(d, width) {
     }
     mark();
   }
-  // Draw arrows from causes to effects.
-  for (const [from, to] of list(d.cause && d.cause.arrows)) {
-    const place = (p) => tracks[p.lane] && tracks[p.lane].rows[p.row] && P(x(p.at), tracks[p.lane].rows[p.row].mid);
-    const a = place(from), b = place(to);
-    if (!a || !b || (Math.abs(a[0] - b[0]) < 4 && Math.abs(a[1] - b[1]) < 4)) continue;
-    const same = from.lane === to.lane && from.row === to.row;
-    const mid = [(a[0] + b[0]) / 2 + (same && down ? 22 : 0), (a[1] + b[1]) / 2 - (same && !down ? 22 : 0)];
-    const [dx, dy] = [b[0] - mid[0], b[1] - mid[1]], n = Math.hypot(dx, dy) || 1, [ux, uy] = [dx / n, dy / n];
-    const end = [b[0] - ux * 9, b[1] - uy * 9]; // end the arrow just before the mark
-    root.append(svg("g", {}, svg("title", {}, words.because),
-      svg("path", { class: "because", d: `M${a[0]} ${a[1]}Q${mid[0]} ${mid[1]} ${end[0]} ${end[1]}` }),
-      svg("path", { class: "tip", d: `M${end[0] + ux * 4} ${end[1] + uy * 4}L${end[0] - ux * 5 - uy * 4} ${end[1] - uy * 5 + ux * 4}L${end[0] - ux * 5 + uy * 4} ${end[1] - uy * 5 - ux * 4}z` })));
-    used.add("because");
-  }
   const cursor = line("cursor", 0, 0, top - 6, bottom);
   cursor.setAttribute("visibility", "hidden");
   root.append(cursor);
@@ -313,7 +299,6 @@ function legend(used, units) {
     const s = svg("svg", { width: 26, height: 20, viewBox: "0 0 26 20", "aria-hidden": "true" });
     const bar = { believes: 7, holds: 5, kept: 5, gap: 7, fault: 9, passes: 9 };
     if (bar[k]) s.append(svg("rect", { class: k, x: 2, y: 10 - bar[k], width: 22, height: 2 * bar[k], rx: 2 }));
-    else if (k === "because") s.append(svg("path", { class: "because", d: "M3 15Q12 0 20 9" }), svg("path", { class: "tip", d: "M22 12l-7-2l4-4z" }));
     else if (k === "waits" || k === "inside" || k === "dead") s.append(svg("line", { class: k, x1: 2, y1: 10, x2: 24, y2: 10 }));
     else s.append(glyph(k, [[13, 10]]));
     ul.append(el("li", {}, s, words[(units > 1 && ofUnits[k]) || k]));
@@ -374,7 +359,7 @@ export function picture() {
       d = next;
       full.hidden = false;
       title.textContent = element.parentElement?.closest("figure") || !element.closest(".projector") ? "" : String(d.title || "");
-      const text = ((d.cause && d.cause.text[document.documentElement.lang]) || "").replace(/(\d) (?=ms)/g, "$1\u00a0");
+      const text = ((d.cause && d.cause[document.documentElement.lang]) || "").replace(/(\d) (?=ms)/g, "$1\u00a0");
       if (why.textContent !== text) why.textContent = text;
       why.hidden = !text;
       width = Math.floor(canvas.clientWidth);

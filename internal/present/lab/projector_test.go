@@ -65,8 +65,8 @@ const fiveDrivers = `import("./diagram.js").then(({ figure }) => {
 	const driver = (n) => ({ name: "driver " + n, marks: ["read", "sent", "denied", "released", "won", "second", "late", "leaseend"].map((k, i) => ({ k, a: n + 7 * i })) });
 	const lanes = [{ name: "8004", rows: [driver(1), driver(2), driver(3)] }, { name: "8005", rows: [driver(4), driver(5)] }];
 	const steps = [{ at: 20, clock: "20 ms", who: "driver 1", text: "writes itself as the winner", believed: "has won the order", true: "driver 1 inside without the lock; order grabbed 2 times: by driver 3 and driver 1", lost: true }];
-	const text = { en: "Driver 1 was paused at 1 ms; its lease ran out at 1,000 ms; driver 3 got the lock at 1,041 ms; driver 3 won at 1,048 ms; driver 1 wrote at 1,196 ms without noticing." };
-	document.getElementById("found").replaceChildren(figure({ title: "five drivers", scale: "ms", end: 70, lost: 20, lanes, steps, cause: { text, arrows: [] } }));
+	const cause = { en: "Driver 1 was paused at 1 ms; its lease ran out at 1,000 ms; driver 3 got the lock at 1,041 ms; driver 3 won at 1,048 ms; driver 1 wrote at 1,196 ms without noticing." };
+	document.getElementById("found").replaceChildren(figure({ title: "five drivers", scale: "ms", end: 70, lost: 20, lanes, steps, cause }));
 	return true;
 })`
 
