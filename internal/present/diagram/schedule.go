@@ -56,9 +56,7 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	add(Holds, "holds the lock, by the servers' clocks", func(m explore.Moment) bool { return holds(m) && !kept(m) })
 	add(Believes, "believes that it holds the lock", believes)
 	add(Gap, "believes that it holds the lock, but does not", func(m explore.Moment) bool { return believes(m) && !holds(m) })
-	if s, ok := insideOf(a, moments); ok {
-		r.Spans = append(r.Spans, s)
-	} else if s, ok := waitOf(a, moments); ok {
+	if s, ok := entryOf(a, moments); ok {
 		r.Spans = append(r.Spans, s)
 	}
 	r.Spans = append(r.Spans, struckOf(a, moments)...)
@@ -103,39 +101,32 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// insideOf returns the period in which an actor without a lock works on the order. If the strategy
-// has a lock, it returns false.
-func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
-	from, to := -1, -1
-	for i, m := range moments {
-		if len(m.Believes) > 0 || m.Step.Phase == string(tap.Acquire) {
-			return Span{}, false
+// entryOf returns the period in which an actor asks for the lock, until it has the lock or asks for
+// the last time. If the strategy has no lock, it returns the period in which the actor works on the
+// order. It returns false if there is no such period.
+func entryOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
+	own := func(m explore.Moment) bool { return m.Step.Actor == a.Name && !m.Skipped }
+	asks := func(m explore.Moment) bool { return m.Step.Phase == string(tap.Acquire) }
+	locks := slices.ContainsFunc(moments, func(m explore.Moment) bool { return len(m.Believes) > 0 || asks(m) })
+	from := slices.IndexFunc(moments, func(m explore.Moment) bool { return own(m) && m.Step.Kind == schedule.Begins })
+	if from < 0 {
+		return Span{}, false
+	}
+	to := from
+	for i, m := range moments[from:] {
+		if slices.Contains(m.Believes, a.Name) {
+			to = from + i
+			break
 		}
-		switch {
-		case m.Step.Actor != a.Name || m.Skipped:
-		case m.Step.Kind == schedule.Begins:
-			from = i
-		default:
-			to = i
+		if own(m) && (asks(m) || !locks) {
+			to = from + i
 		}
 	}
-	return Span{Kind: Inside, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " is inside, without a lock"}, from >= 0 && to > from
-}
-
-func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
-	from, to := -1, -1
-	for i, m := range moments {
-		switch {
-		case m.Step.Actor == a.Name && m.Step.Kind == schedule.Begins:
-			from = i
-		case from < 0:
-		case slices.Contains(m.Believes, a.Name):
-			return Span{Kind: Waits, From: at(from), To: at(i), Text: a.Name + " asks for the lock"}, true
-		case m.Step.Actor == a.Name && m.Step.Phase == string(tap.Acquire):
-			to = i
-		}
+	s = Span{Kind: Waits, From: at(from), To: at(to), Text: a.Name + " asks for the lock"}
+	if !locks {
+		s.Kind, s.Text = Inside, a.Name+" is inside, without a lock"
 	}
-	return Span{Kind: Waits, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " asks for the lock"}, from >= 0 && to > from
+	return s, to > from
 }
 
 // struckOf returns the periods in which a fault pauses, hangs or kills an actor.
