@@ -28,7 +28,7 @@ var shownIn = []string{
 	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: Unmet",
 	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
 	"../report/words.go: findings explainCounts explainSale causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
-	"../report/explore_page.go: answer", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
+	"../report/explore_page.go: answer headline", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
 	"../../testbed/fault/fault.go: Refused", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeRefusal judgeFailedAcquire judgeWrite judgeRelease judgeAnswer judgeReason judgeStored",
 	"../../explore/sim/property_wait.go: judgeOrder judgeWait", "../../explore/sim/property_end.go: judgeResidue judgeBusy judgeReleases judgeRemains judgeListeners",
 	"../../check/timeline.go: describe",
@@ -36,7 +36,7 @@ var shownIn = []string{
 
 // notShown matches texts in these functions that the page does not show as they are. They are errors about a
 // wrong start of the program, names in the API, and parts of sentences that are translated as a whole.
-var notShown = regexp.MustCompile(`loopback|^lab: |^(and|of 3|and to|the order was)$|^an order of 3 units|^the order was given$|^(acquire|claim|grab|lost|read|release|strike|error|timeout) \w+$|^(bad request|the lab is busy)$|^setnx setnx$|^its (read|write)$|` +
+var notShown = regexp.MustCompile(`loopback|^lab: |^(and|of 3|and to|the order was)$|^an order of 3 units|^the order was given$|^(acquire|claim|grab|lost|read|release|strike|error|timeout) \w+$|^(bad request|the lab is busy)$|^setnx setnx( in 3 steps)?$|^its (read|write)$|` +
 	`^the result of its|^setnx (is refused|fails)|^is inside, without|^(could not|kept|left|let|sold)|loadgen run|^and (by|setnx)$|[a-z.]setnx$|^3 3 at|from 12 ms 3|^setnx: setnx$|^setnx (in 3 steps|ms)$|^takes its process down$|^is dead, and|^redlock, for which|^again for|^3 grabs its read|^its read |^driver setnx$|^event|^(grabbed|sold) (more|out)|^for setnx|^with token|^which are in`)
 
 // sample evaluates an expression with an example for each unknown value. ok reports whether the expression

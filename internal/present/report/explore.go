@@ -186,7 +186,7 @@ func reachedLevels(levels []explore.Level) []string {
 			}
 		}
 		if all < 0 {
-			break
+			return parts
 		}
 		part := fmt.Sprintf("all schedules with <= %s and <= %s were searched", catalog.Plural(all, "preemption", "preemptions"), catalog.Plural(faults, "fault", "faults"))
 		if all == most {
@@ -194,17 +194,6 @@ func reachedLevels(levels []explore.Level) []string {
 		}
 		parts, most = append(parts, part), all
 	}
-	for _, l := range levels {
-		cost := catalog.Plural(l.Preemptions, "preemption", "preemptions") + " and " + catalog.Plural(l.Faults, "fault", "faults")
-		switch {
-		case isExhausted(levels, l):
-		case l.Run+l.Waiting == 0:
-			parts = append(parts, "no schedule with "+cost+" was run")
-		default:
-			parts = append(parts, fmt.Sprintf("with %s, %s schedules were run and %s are waiting", cost, thousands(l.Run), thousands(l.Waiting)))
-		}
-	}
-	return parts
 }
 
 // isExhausted reports whether every schedule on a level has run. All lower levels must be complete
