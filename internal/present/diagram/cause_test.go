@@ -83,7 +83,7 @@ func TestCause(t *testing.T) {
 		{"nothing went wrong", "", catalog.Global, "", []string{"8004 1 acquire ok 0 lease=1s", "8004 1 claim ok 2", "8004 1 release invoke 3", "8004 1 release ok 4", "8005 2 acquire ok 5 lease=1s", "8005 2 read fail 6 code=taken"}, 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := diagram.OfRun(diagram.Run{Fault: tt.fault, Excludes: tt.locks, Property: tt.property, Events: record(t, tt.events...), Units: tt.units, Outlives: true})
+			d := diagram.OfRun(diagram.Run{Fault: tt.fault, Excludes: tt.locks, Outlives: true, Timeline: check.Timeline{Property: tt.property, Events: record(t, tt.events...), Units: tt.units}})
 			if d.Cause["en"] != tt.want {
 				t.Errorf("%q\nwant %q", d.Cause["en"], tt.want)
 			}
@@ -116,7 +116,7 @@ func TestCauseIsInTheHistory(t *testing.T) {
 			}
 			events = append(events, e)
 		}
-		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Property: catalog.OneWinner, Events: events, Rows: []check.Row{}})
+		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Property: catalog.OneWinner, Events: events, Rows: []check.Row{}}})
 		if rows > 1 && d.Cause == nil {
 			t.Fatalf("%d rows, but no cause: %+v", rows, events)
 		}

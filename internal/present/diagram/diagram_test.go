@@ -152,7 +152,7 @@ func TestOfRun(t *testing.T) {
 		}, nil, "driver 1", []string{"believes 0-4", "holds 0-5", "released 5"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := diagram.OfRun(diagram.Run{Fault: tt.fault, Excludes: tt.locks, Property: catalog.OneWinner, Events: record(t, tt.events...), Rows: tt.rows})
+			d := diagram.OfRun(diagram.Run{Fault: tt.fault, Excludes: tt.locks, Timeline: check.Timeline{Property: catalog.OneWinner, Events: record(t, tt.events...), Rows: tt.rows}})
 			if got := text(d, tt.row); !slices.Equal(got, tt.want) {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
@@ -171,19 +171,19 @@ func TestDeaths(t *testing.T) {
 		run  diagram.Run
 		want []string
 	}{
-		{"a key without an end", diagram.Run{Events: record(t, endless...), Outlives: true, Deaths: anew, Until: ms(2000)}, []string{
+		{"a key without an end", diagram.Run{Outlives: true, Deaths: anew, Until: ms(2000), Timeline: check.Timeline{Events: record(t, endless...)}}, []string{
 			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "kept 3-2000 open", "dies 3",
 		}},
-		{"one that another has got", diagram.Run{Events: record(t, append(endless[:4:4], "8005 2 acquire ok 1500 endless token=b")...), Outlives: true, Deaths: anew}, []string{
+		{"one that another has got", diagram.Run{Outlives: true, Deaths: anew, Timeline: check.Timeline{Events: record(t, append(endless[:4:4], "8005 2 acquire ok 1500 endless token=b")...)}}, []string{
 			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "kept 3-1500 open", "dies 3",
 		}},
-		{"one that is not on a server", diagram.Run{Events: record(t, endless...), Deaths: anew, Until: ms(2000)}, []string{
+		{"one that is not on a server", diagram.Run{Deaths: anew, Until: ms(2000), Timeline: check.Timeline{Events: record(t, endless...)}}, []string{
 			"waits 1-2", "fault 3-3", "believes 2-3", "dead 3-900 open", "holds 2-2000 open", "dies 3",
 		}},
-		{"a mutex, which goes with its process", diagram.Run{Excludes: catalog.PerProcess, Events: record(t, endless...), Deaths: anew, Until: ms(2000)}, []string{
+		{"a mutex, which goes with its process", diagram.Run{Excludes: catalog.PerProcess, Deaths: anew, Until: ms(2000), Timeline: check.Timeline{Events: record(t, endless...)}}, []string{
 			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "dies 3",
 		}},
-		{"a key that runs out", diagram.Run{Events: record(t, leased...), Outlives: true, Deaths: anew, Until: ms(2000)}, []string{
+		{"a key that runs out", diagram.Run{Outlives: true, Deaths: anew, Until: ms(2000), Timeline: check.Timeline{Events: record(t, leased...)}}, []string{
 			"waits 1-2", "believes 2-2", "holds 2-2", "dead 2-900 open", "kept 2-1002", "dies 2", "leaseend 1002",
 		}},
 	} {
@@ -201,7 +201,7 @@ func TestDeaths(t *testing.T) {
 // TestFurtherEvents checks that a note states how many events are not drawn and which file contains them.
 func TestFurtherEvents(t *testing.T) {
 	for elsewhere, want := range map[string]string{"": "not drawn: 3 more events of this order", "events.jsonl": "not drawn: 3 more events of this order, which are in events.jsonl"} {
-		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, pausedHolder...), Further: 3, Elsewhere: elsewhere})
+		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Elsewhere: elsewhere, Timeline: check.Timeline{Events: record(t, pausedHolder...), Further: 3}})
 		if !slices.Contains(d.Notes, want) {
 			t.Errorf("notes %q, want %q", d.Notes, want)
 		}
@@ -209,7 +209,7 @@ func TestFurtherEvents(t *testing.T) {
 }
 
 func TestLost(t *testing.T) {
-	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Property: catalog.OneWinner, Events: record(t, pausedHolder...)})
+	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Property: catalog.OneWinner, Events: record(t, pausedHolder...)}})
 	if d.Lost == nil || *d.Lost != 1502 || d.End != 1505 {
 		t.Errorf("lost at %v of %v, want 1502 of 1505", d.Lost, d.End)
 	}
@@ -234,7 +234,7 @@ func TestUnits(t *testing.T) {
 		{3, 7, [4]diagram.MarkKind{diagram.Won, diagram.Won, diagram.Won, diagram.Second}},
 		{4, -1, [4]diagram.MarkKind{diagram.Won, diagram.Won, diagram.Won, diagram.Won}},
 	} {
-		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Property: catalog.OneWinner, Events: events, Units: tt.units})
+		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Property: catalog.OneWinner, Events: events, Units: tt.units}})
 		lost := -1.0
 		if d.Lost != nil {
 			lost = *d.Lost
@@ -259,7 +259,7 @@ func TestManyDrivers(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("8004 %d acquire invoke %d", i+1, i), fmt.Sprintf("8004 %d acquire fail %d code=busy", i+1, i+100))
 	}
 	lines = append(lines, "8004 41 acquire ok 150 lease=1s", "8004 41 claim ok 151")
-	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, lines...)})
+	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: record(t, lines...)}})
 	if len(d.Lanes) != 1 || len(d.Lanes[0].Rows) != 10 || d.Lanes[0].Further != 31 {
 		t.Fatalf("lanes %+v", d.Lanes)
 	}
@@ -342,7 +342,7 @@ func FuzzOfRun(f *testing.F) {
 		if json.Unmarshal(text, &events) != nil {
 			return
 		}
-		d := diagram.OfRun(diagram.Run{Fault: catalog.Fault(fault), Excludes: catalog.Global, Property: catalog.OneWinner, Events: events, Steps: []check.Step{{TMS: 3}}})
+		d := diagram.OfRun(diagram.Run{Fault: catalog.Fault(fault), Excludes: catalog.Global, Timeline: check.Timeline{Property: catalog.OneWinner, Events: events, Steps: []check.Step{{TMS: 3}}}})
 		if _, err := json.Marshal(d); err != nil {
 			t.Fatal(err)
 		}
@@ -352,9 +352,9 @@ func FuzzOfRun(f *testing.F) {
 // TestReadHasABeginning checks that a drawing shows where a read began and where its answer came.
 // Otherwise, a driver that is paused in between seems to read after the pause.
 func TestReadHasABeginning(t *testing.T) {
-	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t,
+	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: record(t,
 		"8004 1 grab invoke 0", "8004 1 acquire invoke 0", "8004 1 acquire ok 1 lease=1s",
-		"8004 1 read invoke 2", "8005 2 claim ok 1200", "8004 1 read ok 1500", "8004 1 claim ok 1502")})
+		"8004 1 read invoke 2", "8005 2 claim ok 1200", "8004 1 read ok 1500", "8004 1 claim ok 1502")}})
 	got := text(d, "driver 1")
 	begin := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "sent 2") })
 	end := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "read 1500") })
@@ -369,7 +369,7 @@ func TestReadSaysWhatItRead(t *testing.T) {
 	for code, want := range map[string]string{
 		" code=open": "gets the answer to its read: the order was open", " code=taken": "gets the answer to its read: the order was already taken", "": "gets the answer to its read",
 	} {
-		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, "8004 1 claim ok 1", "8005 2 read ok 2"+code)})
+		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: record(t, "8004 1 claim ok 1", "8005 2 read ok 2"+code)}})
 		if got := d.Lanes[1].Rows[0].Marks[0].Text; got != want {
 			t.Errorf("read ok%s is drawn as %q, want %q", code, got, want)
 		}
@@ -380,7 +380,7 @@ func TestReadSaysWhatItRead(t *testing.T) {
 // the scale of the drawing, which begins before the first step.
 func TestStepsUseTheTimesOfTheDrawing(t *testing.T) {
 	events := record(t, "8004 1 acquire invoke 0.0004", "8004 1 acquire ok 3.0010", "8005 2 acquire ok 1016.0019")
-	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: events, Begins: events[1].T, Steps: []check.Step{{TMS: 0}, {TMS: 1013.0}}})
+	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: events, Begins: events[1].T, Steps: []check.Step{{TMS: 0}, {TMS: 1013.0}}}})
 	for i, want := range []struct {
 		at    float64
 		clock string

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/check"
 	"grablab/internal/history"
 	"grablab/internal/present/browsertest"
 	"grablab/internal/present/diagram"
@@ -23,7 +24,7 @@ func busyOrders() map[string]diagram.Run {
 		at += 137 * time.Microsecond
 		return history.Event{T: at, Kind: kind, Op: op, Driver: driver, Instance: fmt.Sprint(8004 + driver%2), Order: 1, Lease: time.Second}
 	}
-	many := diagram.Run{Title: "2,000 drivers", Excludes: catalog.Global, Property: catalog.OneWinner}
+	many := diagram.Run{Title: "2,000 drivers", Excludes: catalog.Global, Timeline: check.Timeline{Property: catalog.OneWinner}}
 	for d := range int64(2000) {
 		for _, e := range []struct {
 			kind history.Kind
@@ -33,7 +34,7 @@ func busyOrders() map[string]diagram.Run {
 		}
 	}
 	at = time.Second
-	renewing := diagram.Run{Title: "20 drivers whose leases are renewed", Excludes: catalog.Global, Property: catalog.OneWinner}
+	renewing := diagram.Run{Title: "20 drivers whose leases are renewed", Excludes: catalog.Global, Timeline: check.Timeline{Property: catalog.OneWinner}}
 	for d := range int64(20) {
 		renewing.Events = append(renewing.Events, event(history.Invoke, history.Acquire, d+1), event(history.OK, history.Acquire, d+1))
 		for range 500 {

@@ -6,32 +6,27 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/history"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // Run is the input for OfRun: everything that it needs to draw what happened to one order.
 type Run struct {
-	Title     string
+	Title string
+	check.Timeline
+	Elsewhere string            // the file with the events that the timeline leaves out; may be empty
 	Fault     catalog.Fault     // the fault that was injected, if any
 	Excludes  catalog.Exclusion // which drivers the lock keeps apart, for example the drivers of one process
-	Property  string            // the property that broke; empty if none is known to have broken
-	Events    []history.Event   // the events of the order
-	Further   int               // number of events that Events leaves out
-	Elsewhere string            // the file with the omitted events; empty if none are omitted
-	Rows      []check.Row       // the ledger rows of the order
-	Units     int               // the order's number of units; 0 means 1
-	Begins    time.Duration     // start of the time scale that the steps use
-	Steps     []check.Step
-	Until     time.Duration // end of what was recorded so far; 0 if the record is complete
-	Outlives  bool          // whether the lock is a key on a server, which survives its holder's death
-	Deaths    []Death       // process deaths that the order's events do not show
-
-	Names map[int64]string // other names for drivers; may be nil
+	Outlives  bool              // whether the lock is a key on a server, which survives its holder's death
+	Until     time.Duration     // end of what was recorded so far; 0 if the record is complete
+	Deaths    []Death           // process deaths that the order's events do not show
+	Names     map[int64]string  // other names for drivers; may be nil
 }
 
 // Death records that an instance's process has died. At is a time at which its replacement was
@@ -39,14 +34,6 @@ type Run struct {
 type Death struct {
 	Instance string
 	At       time.Duration
-}
-
-// OfTimeline makes a diagram from a test result's timeline.
-func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) Diagram {
-	return OfRun(Run{
-		Title: title, Fault: fault, Excludes: excludes, Property: t.Property, Events: t.Events, Further: t.Further, Elsewhere: "events.jsonl",
-		Rows: t.Rows, Begins: t.Begins, Steps: t.Steps, Units: t.Units, Outlives: outlives,
-	})
 }
 
 // maxRows limits how many drivers a diagram shows per instance.
@@ -666,12 +653,5 @@ func inMS(ms float64, decimals int) string {
 	if ms < 10 {
 		decimals = max(decimals, 2)
 	}
-	text, fraction, dot := strings.Cut(strconv.FormatFloat(ms, 'f', decimals, 64), ".")
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	if dot {
-		text += "." + fraction
-	}
-	return text + " ms"
+	return message.NewPrinter(language.English).Sprintf("%.*f ms", decimals, ms)
 }

@@ -140,8 +140,8 @@ func (s *state) runOf(id int64) (r diagram.Run, ok bool) {
 	}
 	strategy, _ := lock.Find(t.settings.Strategy)
 	r = diagram.Run{
-		Title: fmt.Sprintf("Order %d, %s, guard %s", id, strategy.Name, guardOf(t.settings)), Excludes: strategy.Excludes, Property: catalog.OneWinner,
-		Events: slices.Clone(t.events), Further: t.Events - len(t.events), Units: t.Units,
+		Title: fmt.Sprintf("Order %d, %s, guard %s", id, strategy.Name, guardOf(t.settings)), Excludes: strategy.Excludes,
+		Timeline: check.Timeline{Property: catalog.OneWinner, Events: slices.Clone(t.events), Further: t.Events - len(t.events), Units: t.Units},
 		Outlives: strategy.OutlivesHolder(), Deaths: slices.Clone(s.deaths),
 	}
 	if t.ByHand {

@@ -123,7 +123,7 @@ func TestTimelinesAreTranslated(t *testing.T) {
 			add(s.Event)
 			add(fmt.Sprintf("driver %d (%s) %s", s.Driver, s.Instance, s.Event))
 		}
-		d := diagram.OfTimeline(&timeline, "", "", c.Excludes, true)
+		d := diagram.OfRun(diagram.Run{Timeline: timeline, Excludes: c.Excludes, Outlives: true})
 		for _, l := range d.Lanes {
 			for _, row := range l.Rows {
 				for _, m := range row.Marks {

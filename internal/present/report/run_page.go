@@ -309,7 +309,10 @@ func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 	if len(t.Events) == 0 { // an older run has recorded only the steps
 		explains += " Its events were not kept, so only the table shows its steps."
 	}
-	return explains, new(diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()))
+	return explains, new(diagram.OfRun(diagram.Run{
+		Title: fmt.Sprintf("%s: order %d", name(c), t.Order), Timeline: *t, Elsewhere: "events.jsonl",
+		Fault: c.Fault, Excludes: known.Excludes, Outlives: known.OutlivesHolder(),
+	}))
 }
 
 // plain matches words that a shell command can contain without quotes.
