@@ -136,7 +136,7 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 func testPointTables(t *testing.T, browser *browsertest.Browser, url string) {
 	p := browser.Open(t, url+"#matrix", browsertest.Look{})
 	text := browsertest.Eval[string](p, `import("./cells.js").then(({ pointTables }) =>
-		pointTables({ words: ["acquire", "safe"] }, { points: [[0, 1, 1, 1, 0, 0, 0, 0, ""]] }).map((e) => e.querySelector("summary").textContent).join())`)
+		pointTables({ points: [["acquire", 1, 1, "safe", 0, 0, 0, 0, ""]] }).map((e) => e.querySelector("summary").textContent).join())`)
 	p.Await("a heading with its meaning", `document.querySelector("#keys th[data-meaning]") && document.querySelector("#outcomes dt[data-meaning], #controls label[data-meaning]")`)
 	browsertest.Eval[bool](p, `(document.querySelector("#controls label[data-meaning]").dispatchEvent(new PointerEvent("pointerover", { bubbles: true })), true)`)
 	p.Await("the meaning on hover", `!document.getElementById("meaning").hidden && document.getElementById("meaning").textContent.length > 20`)

@@ -110,21 +110,20 @@ export function heatMap(root, { find, home = "" }) {
 }
 
 const shown = (x) => (x === null || x === undefined ? "?" : String(x));
-export function pointTables(run, c) {
-  const isUneventful = ([, struck, strikes, verdict, , , overlaps, misses]) => run.words[verdict] === "safe" && struck >= strikes && !overlaps && !misses;
+export function pointTables(c) {
+  const isUneventful = ([, struck, strikes, verdict, , , overlaps, misses]) => verdict === "safe" && struck >= strikes && !overlaps && !misses;
   const eventful = c.points.filter((p) => !isUneventful(p)), rest = c.points.filter(isUneventful);
   const all = [];
-  if (eventful.length > 0) all.push(pointTable(run, eventful));
-  if (rest.length > 0) all.push(el("details", {}, el("summary", {}, `${rest.length} ${rest.length === 1 ? "point" : "points"} at which the fault did no harm`), pointTable(run, rest)));
+  if (eventful.length > 0) all.push(pointTable(eventful));
+  if (rest.length > 0) all.push(el("details", {}, el("summary", {}, `${rest.length} ${rest.length === 1 ? "point" : "points"} at which the fault did no harm`), pointTable(rest)));
   return all;
 }
-function pointTable(run, points) {
+function pointTable(points) {
   const heads = ["point", "verdict", "struck", "double", "stuck", "overlaps", "near misses", "explained by"];
   const numeric = (i) => (i > 1 && i < 7 ? "number" : "");
   const rows = points.map(([name, struck, strikes, verdict, double, stuck, overlaps, misses, mode]) => {
-    const v = run.words[verdict];
     const figures = [`${struck}/${strikes}`, shown(double), shown(stuck), overlaps === null ? "-" : shown(overlaps), shown(misses)];
-    return el("tr", {}, ...[run.words[name], v, ...figures, mode].map((x, i) => el("td", { class: i === 1 ? v : numeric(i), "data-label": heads[i] }, x)));
+    return el("tr", {}, ...[name, verdict, ...figures, mode].map((x, i) => el("td", { class: i === 1 ? verdict : numeric(i), "data-label": heads[i] }, x)));
   });
   return el("div", { class: "scroll points", tabindex: 0, role: "region", "aria-label": "points" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", class: numeric(i) }, h)))), el("tbody", {}, ...rows)));
 }
@@ -271,7 +270,7 @@ function open(place, run, c, home) {
   if (c.drawing) parts.push(figure(c.drawing, { caption: false }));
   if (c.mode) parts.push(modeCard(run, c.mode));
   else if (c.drawing) parts.push(el("p", {}, "No known failure mode explains this failure: look for the cause in the steps of the drawing."));
-  if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault should strike: ${c.points.length}`), ...pointTables(run, c));
+  if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault should strike: ${c.points.length}`), ...pointTables(c));
   if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were broken"), el("ul", {}, ...c.checks.map((x) => { const [name] = x.split(":"); return el("li", {}, el("b", { class: "word" }, name), x.slice(name.length)); })));
   parts.push(el("h3", {}, "Figures"), figures(run, c));
   const charts = el("div", { class: "charts" });

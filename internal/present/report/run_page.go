@@ -194,8 +194,7 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData contains one test's details for the page's script. To save space, it stores names as
-// indexes into runData.Words.
+// cellData contains one test's details for the page's script.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
@@ -219,7 +218,6 @@ type cellData struct {
 type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
-	Words   []string            `json:"words"` // step names and verdicts, to which the cells' indexes refer
 	Modes   map[string][]string `json:"modes"` // for each failure mode: name, steps, cure, strategies with the cure, ways to see the mode, source
 }
 
@@ -232,19 +230,10 @@ var figureColumns = slices.Concat(
 )
 
 func newRunData(run *experiment.Run) *runData {
-	d := &runData{Modes: map[string][]string{}, Words: []string{}}
+	d := &runData{Modes: map[string][]string{}}
 	d.Figures = catalog.Map(figureColumns, func(c cellColumn) string { return strings.TrimSpace(c.Group + " " + c.Name) })
 	d.Cells = catalog.Map(run.Cells, func(c experiment.Cell) cellData { return d.cell(run, c) })
 	return d
-}
-
-func (d *runData) word(text string) int {
-	n := slices.Index(d.Words, text)
-	if n < 0 {
-		n = len(d.Words)
-		d.Words = append(d.Words, text)
-	}
-	return n
 }
 
 func (d *runData) mode(id string) {
@@ -277,7 +266,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	for _, p := range c.Points {
 		d.mode(p.FailureMode)
 		data.Points = append(data.Points, []any{
-			d.word(p.Point), p.Struck, p.Strikes, d.word(string(p.Verdict)), p.DoubleGrabs, p.StuckOrders, p.Overlaps, p.NearMisses, p.FailureMode,
+			p.Point, p.Struck, p.Strikes, p.Verdict, p.DoubleGrabs, p.StuckOrders, p.Overlaps, p.NearMisses, p.FailureMode,
 		})
 	}
 	d.mode(data.Mode)
