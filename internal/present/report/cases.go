@@ -34,12 +34,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	var cases []Case
 	for i := range run.Cells {
 		c := &run.Cells[i]
-		name := c.Name()
-		result, why := judgeCase(*c)
-		if before, ok := baseline[name]; ok && result != NotRun {
-			result, why = compareCase(*c, before)
-		}
-		cases = append(cases, Case{name.String(), result, why, c})
+		result, why := judgeCase(*c, baseline)
+		cases = append(cases, Case{c.Name().String(), result, why, c})
 	}
 	for _, a := range claims {
 		claim := Case{Name: "assert " + a.String(), Result: Passed}
@@ -51,12 +47,15 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a test without a baseline. The test passes if its verdict is the expected one
-// or, if none is expected, if the verdict is "safe".
-func judgeCase(c experiment.Cell) (Result, string) {
-	why := string(c.Verdict)
-	if c.Expected != nil {
-		why = c.Said() + ", expected " + c.Claimed()
+// judgeCase judges a test. If the baseline has a verdict, the test passes unless its own verdict is
+// worse. Otherwise, it passes if its verdict is the expected one or, if none is expected, if the
+// verdict is "safe". The returned text explains why the test does not pass.
+func judgeCase(c experiment.Cell, baseline Baseline) (Result, string) {
+	passes, why := c.Verdict == catalog.Safe, string(c.Verdict)
+	if before, ok := baseline[c.Name()]; ok {
+		passes, why = !c.Verdict.WorseThan(before), fmt.Sprintf("%s, and %s in the baseline", c.Verdict, before)
+	} else if c.Expected != nil {
+		passes, why = c.AsExpected(), c.Said()+", expected "+c.Claimed()
 	}
 	if c.Reason != "" {
 		why += ": " + c.Reason
@@ -64,21 +63,7 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	switch {
 	case c.Verdict == catalog.NA, c.Verdict == catalog.Unknown && (c.Interrupted || c.Environment == nil):
 		return NotRun, c.Reason
-	case c.Expected != nil && c.AsExpected() || c.Expected == nil && c.Verdict == catalog.Safe:
-		return Passed, ""
-	case c.Verdict == catalog.Unknown:
-		return Unknown, why
-	default:
-		return Failed, why
-	}
-}
-
-// compareCase compares a test's verdict with the baseline. If the verdict has become worse, the
-// test does not pass, and the returned text explains why.
-func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
-	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
-	switch {
-	case !c.Verdict.WorseThan(before):
+	case passes:
 		return Passed, ""
 	case c.Verdict == catalog.Unknown:
 		return Unknown, why
