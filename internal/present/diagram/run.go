@@ -166,7 +166,7 @@ func (b *builder) add(e history.Event) {
 	case history.Lost:
 		t.weigh(40)
 		t.mark(Loss, now, "learns that its lease is lost")
-		b.endBelief(t, now)
+		b.endBelief(t, now, false)
 	case history.Release:
 		b.release(t, e, now)
 	case history.Strike:
@@ -179,8 +179,8 @@ func (b *builder) grab(t *track, e history.Event, now float64) {
 		t.waits = now // older records do not contain the time of the lock request
 		return
 	}
-	t.endWait(now)
-	b.endBelief(t, now)
+	t.endWait(now, false)
+	b.endBelief(t, now, false)
 }
 
 func (b *builder) acquire(t *track, e history.Event, now float64) {
@@ -190,11 +190,11 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 		return
 	case history.OK:
 	default:
-		t.endWait(now)
+		t.endWait(now, false)
 		t.mark(Denied, now, "does not get the lock"+why(e))
 		return
 	}
-	t.endWait(now)
+	t.endWait(now, false)
 	t.believes, t.fence = now, e.Fence
 	if !b.locks() {
 		return
@@ -282,7 +282,7 @@ func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what s
 func (b *builder) release(t *track, e history.Event, now float64) {
 	switch {
 	case e.Kind == history.Invoke:
-		b.endBelief(t, now)
+		b.endBelief(t, now, false)
 	case !b.locks():
 	case e.Kind == history.OK:
 		t.mark(Released, now, "releases the lock")
@@ -345,8 +345,8 @@ func (b *builder) died(instance string, now float64) {
 		}
 		t.weigh(50)
 		b.endFault(t, t.last, false)
-		t.endWait(t.last)
-		b.endBelief(t, t.last)
+		t.endWait(t.last, false)
+		b.endBelief(t, t.last, false)
 		t.mark(Dies, t.last, "its process dies; this is its last recorded event")
 		b.keep(t, t.last)
 		t.row.Spans = append(t.row.Spans, Span{Kind: Dead, From: t.last, To: now, Open: true, Text: "its process is dead, and was started again before the end of the drawing"})
@@ -401,30 +401,30 @@ func withToken(token uint64) string {
 
 func (t *track) weigh(n int) { t.weight = max(t.weight, n) }
 
-func (t *track) endWait(now float64) {
+func (t *track) endWait(now float64, open bool) {
 	if is(t.waits) && !is(t.believes) && now > t.waits {
-		t.row.Spans = append(t.row.Spans, Span{Kind: Waits, From: t.waits, To: now, Text: "waits for the lock, " + forMS(now-t.waits)})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Waits, From: t.waits, To: now, Open: open, Text: "waits for the lock, " + forMS(now-t.waits)})
 	}
 	t.waits = none
 }
 
 // endBelief draws the period in which a driver believed that it held the lock. If the driver had
 // already lost the lock, this includes the time since the loss.
-func (b *builder) endBelief(t *track, now float64) {
+func (b *builder) endBelief(t *track, now float64, open bool) {
 	if !is(t.believes) {
 		return
 	}
 	from := t.believes
 	t.believes = none
 	if !b.locks() {
-		t.row.Spans = append(t.row.Spans, Span{Kind: Inside, From: from, To: now, Text: "is inside, without a lock, " + forMS(now-from)})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Inside, From: from, To: now, Open: open, Text: "is inside, without a lock, " + forMS(now-from)})
 		return
 	}
-	t.row.Spans = append(t.row.Spans, Span{Kind: Believes, From: from, To: now, Text: "believes that it holds the lock" + withToken(t.fence) + ", " + forMS(now-from), token: t.fence})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Believes, From: from, To: now, Open: open, Text: "believes that it holds the lock" + withToken(t.fence) + ", " + forMS(now-from), token: t.fence})
 	if t.held != nil && is(t.held.end) && t.held.end < now {
 		b.endHold(t, now, false)
 	}
-	t.gap(from, now, false)
+	t.gap(from, now, open)
 }
 
 // gap draws the period in which a driver had lost its lock but did not know it yet. from is when
@@ -520,9 +520,7 @@ func (b *builder) finish(t *track) {
 	if is(t.struck) {
 		b.addFault(t, b.end, true, "; it lasts until the end of the drawing")
 	}
-	if is(t.waits) && !is(t.believes) {
-		open(Waits, t.waits, "waits for the lock until the end of the drawing")
-	}
+	t.endWait(b.end, true)
 	if h := t.kept; h != nil {
 		switch {
 		case h.end <= b.end:
@@ -546,15 +544,7 @@ func (b *builder) finish(t *track) {
 			b.unknownEnds = true
 		}
 	}
-	if is(t.believes) {
-		kind, text := Believes, "believes until the end of the drawing that it holds the lock"
-		if !b.locks() {
-			kind, text = Inside, "is inside, without a lock, until the end of the drawing"
-		}
-		open(kind, t.believes, text)
-		t.row.Spans[len(t.row.Spans)-1].token = t.fence
-		t.gap(t.believes, b.end, true)
-	}
+	b.endBelief(t, b.end, true)
 }
 
 // hasRow reports whether the diagram shows this driver. With too many drivers, it shows only the
