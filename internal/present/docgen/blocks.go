@@ -8,8 +8,10 @@ import (
 	"regexp"
 	"strings"
 
+	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 	"grablab/internal/present/whichlock"
+	"grablab/internal/testbed/target"
 )
 
 // files maps the path of each fully generated document to the function that renders it.
@@ -20,6 +22,13 @@ var files = map[string]func() (string, error){
 	"docs/handout.zh.md":    fromLesson("handout", "zh"),
 	"docs/handout.ja.md":    fromLesson("handout", "ja"),
 	"docs/which-lock.md":    fromResults(whichlock.Write),
+
+	"docs/target.schema.json":       func() (string, error) { return target.FileSchema, nil },
+	"docs/expectations.schema.json": func() (string, error) { return target.ExpectationsSchema, nil },
+	"docs/run.schema.json":          func() (string, error) { return experiment.RunSchema, nil },
+
+	// Package whichlock embeds the measurements behind docs/which-lock.md.
+	"internal/present/whichlock/facts.json": fromResults(whichlock.FactsOf),
 }
 
 // blocks maps the name of each generated section to the function that renders it. Documents refer to a
