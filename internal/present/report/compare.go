@@ -1,9 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -29,12 +29,9 @@ func comparedDocument(c *compare.Comparison) document {
 	}
 	d.Head = append(d.Head, c.Summary(), catalog.Footnote)
 	d.add(changes(c))
-	if c.Kind == "bench" {
-		d.add(benchCosts(c)...)
-	} else {
-		d.add(section{Title: "Costs under no fault", Table: tableOf(runCostColumns, c.Costs)})
-	}
-	d.add(section{Lines: comparedLegend(c)})
+	d.add(costTables(c)...)
+	d.explain()
+	d.add(section{Lines: unknownCosts(c)})
 	return d
 }
 
@@ -66,36 +63,29 @@ func changes(c *compare.Comparison) section {
 	return s
 }
 
-var (
-	medianColumns = []column[compare.Cost]{
-		number("", "old", func(x compare.Cost) string { return interval(x.Old) }),
-		number("", "new", func(x compare.Cost) string { return interval(x.New) }),
-	}
-	comparedColumns = []column[compare.Cost]{
-		number("", "change", change),
-		number("", "p", func(x compare.Cost) string { return optional(x.P, pValue) }),
-		number("", "n", sizes),
-		text("answer", func(x compare.Cost) string { return string(x.Answer) }),
-	}
-	runCostColumns = slices.Concat([]column[compare.Cost]{
-		text("strategy", func(x compare.Cost) string { return x.Name }),
-		text("cost", func(x compare.Cost) string { return x.Figure }),
-	}, medianColumns, comparedColumns)
-	benchCostColumns = slices.Concat([]column[compare.Cost]{
-		text("lock", func(x compare.Cost) string { return x.Name }),
-	}, medianColumns, []column[compare.Cost]{
-		number("x floor", "old", func(x compare.Cost) string { return optional(x.OldRatio, ratio) }),
-		number("x floor", "new", func(x compare.Cost) string { return optional(x.NewRatio, ratio) }),
-	}, comparedColumns)
-)
+var comparedColumns = []column[compare.Cost]{
+	text("strategy", func(x compare.Cost) string { return x.Name }),
+	text("cost", func(x compare.Cost) string { return x.Figure }),
+	number("", "old", func(x compare.Cost) string { return interval(x.Old) }),
+	number("", "new", func(x compare.Cost) string { return interval(x.New) }),
+	number("x floor", "old", func(x compare.Cost) string { return optional(x.OldRatio, ratio) }),
+	number("x floor", "new", func(x compare.Cost) string { return optional(x.NewRatio, ratio) }),
+	number("", "change", change),
+	number("", "p", func(x compare.Cost) string { return optional(x.P, pValue) }),
+	number("", "n", sizes),
+	text("answer", func(x compare.Cost) string { return string(x.Answer) }),
+}
 
-func benchCosts(c *compare.Comparison) []section {
+// costTables returns a table of costs for runs, and a table for each case of a benchmark.
+func costTables(c *compare.Comparison) []section {
+	columns := comparedColumns
+	if c.Kind != "bench" {
+		columns = catalog.Filter(columns, func(h column[compare.Cost]) bool { return h.Group != "x floor" })
+	}
 	var sections []section
-	for i, x := range c.Costs {
-		isOfCase := func(y compare.Cost) bool { return y.Where == x.Where }
-		if slices.IndexFunc(c.Costs, isOfCase) == i {
-			sections = append(sections, section{Title: x.Where + ": " + x.Figure, Table: tableOf(benchCostColumns, catalog.Filter(c.Costs, isOfCase))})
-		}
+	for _, where := range catalog.Distinct(catalog.Map(c.Costs, func(x compare.Cost) string { return x.Where })) {
+		costs := catalog.Filter(c.Costs, func(x compare.Cost) bool { return x.Where == where })
+		sections = append(sections, section{Title: cmp.Or(where, "Costs under no fault"), Table: tableOf(columns, costs)})
 	}
 	return sections
 }
@@ -145,32 +135,12 @@ func sizes(x compare.Cost) string {
 	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
 }
 
-// comparedLegend explains the statistics, and why some costs could not be compared.
-func comparedLegend(c *compare.Comparison) []string {
-	if len(c.Costs) == 0 {
-		return nil
-	}
-	lines := []string{fmt.Sprintf("the figures are medians with 95 %% intervals, as in benchstat; p: the result of the Mann-Whitney U-test; slower, faster: the cost changed by at least 1 %% (all %s together have a confidence of %g %%, with the Holm correction); none shown: the measurements show no difference, but there may be one; %s the change cannot be given",
-		catalog.Plural(len(c.Costs), "cost", "costs"), 100-c.Alpha*100, noChange)}
-	if c.Kind == "bench" {
-		lines = append(lines, "locks are compared by their ratio to the floor in the same round; the floor itself is compared by its time, so it shows changes of the machine")
-	}
-	var grouped groupedTexts
-	for _, x := range c.Costs {
-		if x.Answer == compare.NotKnown {
-			grouped.add(strings.TrimSuffix(x.Name+" "+x.Where, " "), x.Why)
-		}
-	}
-	for _, text := range grouped.order {
-		names := slices.Compact(grouped.names[text])
-		who := catalog.List(names)
-		if len(names) > maxNames {
-			who = strings.Join(names[:maxNames], ", ") + " and " + catalog.Plural(len(names)-maxNames, "other", "others")
-		}
-		lines = append(lines, "it is not known whether the cost of "+who+" has changed: "+text)
+// unknownCosts tells why some costs could not be compared.
+func unknownCosts(c *compare.Comparison) (lines []string) {
+	unknown := catalog.Filter(c.Costs, func(x compare.Cost) bool { return x.Answer == compare.NotKnown })
+	for _, why := range catalog.Distinct(catalog.Map(unknown, func(x compare.Cost) string { return x.Why })) {
+		n := len(catalog.Filter(unknown, func(x compare.Cost) bool { return x.Why == why }))
+		lines = append(lines, fmt.Sprintf("for %s, it is not known whether there is a change: %s", catalog.Plural(n, "cost", "costs"), why))
 	}
 	return lines
 }
-
-// maxNames limits the number of names on one line.
-const maxNames = 6

@@ -142,7 +142,7 @@ func (t table) shows(name string) bool {
 
 func (f field) shows(mark string) bool {
 	switch mark {
-	case asExpected, notExpected, notClaimed, letIn, lockUnknown, atLeast:
+	case asExpected, notExpected, notClaimed, letIn, lockUnknown, atLeast, noChange:
 		return strings.Contains(f.Text, mark)
 	case notHeld:
 		return strings.HasSuffix(f.Text, mark)
