@@ -33,7 +33,7 @@ var pointColumns = []column[pointOutcome]{
 	number("", "overlaps", func(o pointOutcome) string { return optional(o.Overlaps, strconv.Itoa) }),
 	number("", "near misses", func(o pointOutcome) string { return count(o.cell, o.NearMisses) }),
 	text("explained by", func(o pointOutcome) string { return o.FailureMode }),
-	text("points", func(o pointOutcome) string { return listed(o.names) }),
+	text("points", func(o pointOutcome) string { return wrap(strings.Join(o.names, "; "), maxPointsWidth) }),
 }
 
 func verdictOf(o pointOutcome) string { return string(o.Verdict) }
@@ -74,25 +74,6 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 		outcomes[i].names = append(outcomes[i].names, p.Point)
 	}
 	return outcomes
-}
-
-// listed joins names with semicolons, and wraps long lines.
-func listed(names []string) string {
-	var b strings.Builder
-	line := 0
-	for i, name := range names {
-		switch {
-		case i == 0:
-		case line+width(name) > maxPointsWidth:
-			b.WriteString(";\n")
-			line = 0
-		default:
-			b.WriteString("; ")
-		}
-		b.WriteString(name)
-		line += width(name) + len("; ")
-	}
-	return b.String()
 }
 
 // isEventful reports whether the fault at this step had a visible effect, or may have had one.

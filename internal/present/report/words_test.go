@@ -8,27 +8,6 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// TestListedWraps checks that two names share a line if they fill it exactly, but not if they need one more
-// character. It also checks the lines after the first one, which begin without a separator.
-func TestListedWraps(t *testing.T) {
-	const half = maxPointsWidth/2 - len("; ")/2
-	for before := range 3 { // the number of full lines before the two names
-		for _, more := range []int{0, 1} {
-			var names []string
-			for range before {
-				names = append(names, strings.Repeat("a", maxPointsWidth))
-			}
-			names = append(names, strings.Repeat("b", half), strings.Repeat("c", half+more))
-			if lines := strings.Split(listed(names), "\n"); len(lines) != before+1+more {
-				t.Errorf("%d lines before, %d more characters: %d lines\n%s", before, more, len(lines), strings.Join(lines, "\n"))
-			}
-		}
-	}
-	if got := listed([]string{"a", "b"}); got != "a; b" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // TestExplanations checks the explanation of each kind of result, for one order and for several.
 func TestExplanations(t *testing.T) {
 	for _, tt := range []struct {
