@@ -87,7 +87,7 @@ func compose(run *experiment.Run, full bool) document {
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, costs(plainCells))
 		d.add(section{Title: "Under the faults", Table: tableOf(renameForAnswers(shown, detailColumns), shown)}, points(shown))
 	} else {
-		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, section{Lines: limits(run)}, costs(run.Cells))
+		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, costs(run.Cells))
 		plainCells = run.Cells
 	}
 	d.explain()

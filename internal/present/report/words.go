@@ -78,20 +78,6 @@ func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits tells for each strategy what limited its request rate.
-func limits(run *experiment.Run) []string {
-	if !isPeak(run) {
-		return nil
-	}
-	var grouped groupedTexts
-	for _, c := range withBare(run) {
-		if c.Peak != nil && c.Peak.LimitReason != "" {
-			grouped.add(c.Strategy, strings.TrimPrefix(c.Peak.LimitedBy+": "+c.Peak.LimitReason, ": "))
-		}
-	}
-	return grouped.lines(": ", ": ")
-}
-
 // remark is a piece of text that a report includes only if its field applies is true.
 type remark struct {
 	applies bool
@@ -143,6 +129,9 @@ func facts(c experiment.Cell) []string {
 	var facts []string
 	if c.Reason != "" {
 		facts = append(facts, c.Reason)
+	}
+	if c.Peak != nil && c.Peak.LimitReason != "" {
+		facts = append(facts, fmt.Sprintf("limited by %s: %s", cmp.Or(c.Peak.LimitedBy, "?"), c.Peak.LimitReason))
 	}
 	for _, f := range []struct {
 		n         *int
