@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -20,12 +21,11 @@ func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 // SetTitle changes the name that tools such as ps show for this process.
 func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
 
-// BootID returns an ID that changes at each boot. If it has changed, recorded process IDs are no
-// longer valid.
-func BootID() string {
+// bootID returns an ID that changes at each boot.
+var bootID = sync.OnceValue(func() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))
-}
+})
 
 // StartTime returns a process's start time as text. The text has no fixed format, but together with
 // the process ID, it identifies the process. It returns false if there is no such process.
@@ -35,12 +35,12 @@ func StartTime(pid int) (string, bool) {
 		return "", false
 	}
 	// Skip the name in parentheses, because it may contain spaces. The start time is the 20th field
-	// after it.
+	// after it, and counts from the boot.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return "", false
 	}
-	return string(fields[19]), true
+	return bootID() + " " + string(fields[19]), true
 }
 
 // Groups returns pid, which leads a process group, and the other groups of its descendants.

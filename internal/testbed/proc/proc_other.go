@@ -16,10 +16,6 @@ func EndWithParent(*exec.Cmd) {}
 // protects helper processes from commands such as pkill grabsvc.
 func SetTitle(string) error { return nil }
 
-// BootID returns "", because this system has no ID that changes at each boot. So a later run cannot
-// tell whether the system has rebooted.
-func BootID() string { return "" }
-
 // StartTime returns a process's start time as text. The text has no fixed format, but together with
 // the process ID, it identifies the process. It returns false if there is no such process.
 func StartTime(pid int) (string, bool) {

@@ -1,11 +1,9 @@
 package stack
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -46,8 +44,10 @@ func TestLeftoversAreCleared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := noteChildren(dir, watched); err != nil {
-			t.Fatal(err)
+		for pid, began := range watched {
+			if err := os.WriteFile(childFile(dir, pid), []byte(began), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		return dir, lock.Close
 	}
@@ -84,12 +84,6 @@ func TestLeftoversAreCleared(t *testing.T) {
 	}
 }
 
-// discard replaces the standard input of a reaper and ignores all requests.
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-func (discard) Close() error                { return nil }
-
 // TestEnded checks that Ended lists a server that another program has ended, but not a server that this
 // program has signalled.
 func TestEnded(t *testing.T) {
@@ -100,7 +94,7 @@ func TestEnded(t *testing.T) {
 	}{{"redis", false}, {"db", true}} {
 		cmd := sleeper(t)
 		p := &Process{Name: how.name, cmd: cmd, server: true, done: make(chan struct{})}
-		go p.await(&reaper{requests: discard{}, answers: bufio.NewReader(strings.NewReader("ok\n"))})
+		go p.await(&reaper{dir: t.TempDir()})
 		if how.asked {
 			if err := p.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)

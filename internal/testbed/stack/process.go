@@ -39,10 +39,7 @@ type Process struct {
 }
 
 // Spawn starts a program with additional environment variables, and writes its output to the file
-// NAME.log. The context limits only the start.
-//
-// The program starts only after the reaper knows its process ID, so no child is left behind if this
-// process dies.
+// NAME.log.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	p := &Process{Name: name, log: filepath.Join(s.logs, name+".log")}
 	return p, s.spawn(ctx, p, exe, args, env)
@@ -55,7 +52,6 @@ func (s *Stack) spawnServer(ctx context.Context, name, exe string, args []string
 }
 
 func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []string) error {
-	p.done = make(chan struct{})
 	path, err := exec.LookPath(exe)
 	if err != nil {
 		from := ""
@@ -64,68 +60,65 @@ func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []s
 		}
 		return fmt.Errorf("cannot start %s: %w%s", p.Name, err, from)
 	}
-	b, err := proc.NewBarrier()
-	if err != nil {
-		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
-	}
-	defer b.Close()
-	if err := p.start(b, path, args, env, s.reaper); err != nil {
-		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
-	}
-	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
-	err = s.adopt(p)
-	if err == nil {
-		err = b.Lift()
-	}
-	if !abandon() {
-		err = errors.Join(context.Cause(ctx), err)
+	if err = context.Cause(ctx); err == nil {
+		err = s.start(p, exec.Command(path, args...), env)
 	}
 	if err != nil {
-		_ = p.Stop(0)
 		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
 	}
 	s.log.Debug("started", "process", p.Name, "pid", p.Pid())
 	return nil
 }
 
-// adopt makes Close and the reaper responsible for ending p.
-func (s *Stack) adopt(p *Process) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errors.New("the stack is closed")
-	}
-	if err := s.reaper.watch(p.Pid()); err != nil {
-		return err
-	}
-	s.procs = append(s.procs, p)
-	return nil
-}
-
-func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *reaper) error {
+func (s *Stack) start(p *Process, cmd *exec.Cmd, env []string) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 
-	p.cmd = b.Command(path, args, append(slices.Clip(env), markOf(r.dir)))
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	proc.NewProcessGroup(p.cmd)
-	proc.EndWithParent(p.cmd)
+	p.cmd, p.done = cmd, make(chan struct{})
+	cmd.Env = slices.Concat(os.Environ(), env, []string{markOf(s.Dir)})
+	cmd.Stdout, cmd.Stderr = log, log
+	proc.NewProcessGroup(cmd)
+	proc.EndWithParent(cmd)
 	started := make(chan error)
 	go func() {
 		// Keep this thread until the process has ended, because the system may kill a child when the
 		// thread that started it ends (see [proc.EndWithParent]).
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
+		err := cmd.Start()
 		started <- err
 		if err == nil {
-			p.await(r)
+			p.await(s.reaper)
 		}
 	}()
-	return <-started
+	if err := <-started; err != nil {
+		return err
+	}
+	if err := s.adopt(p); err != nil {
+		_ = p.Stop(0)
+		return err
+	}
+	return nil
+}
+
+// adopt makes Close and the reaper responsible for ending p. If this process dies before that, the
+// system or the mark in the environment ends p.
+func (s *Stack) adopt(p *Process) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("the stack is closed")
+	}
+	s.procs = append(s.procs, p)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil
+	}
+	return s.reaper.watch(p.Pid())
 }
 
 func (p *Process) await(r *reaper) {

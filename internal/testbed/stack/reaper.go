@@ -5,17 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/proc"
+
+	"github.com/gofrs/flock"
 )
 
 const (
@@ -50,13 +53,13 @@ func BeHelper() {
 // reaper is a helper process that cleans up after this process, even if SIGKILL ended it. The
 // reaper ends our child processes and removes our folder. Its standard input closes when we die, so
 // it notices our death.
+//
+// The folder lists our children, so a later run can clean up even if the reaper was killed too.
 type reaper struct {
-	dir string // the reaper creates this folder, so that there is always a process that will remove it
-
-	mu       sync.Mutex
-	cmd      *exec.Cmd
-	requests io.WriteCloser
-	answers  *bufio.Reader
+	dir     string // the reaper creates this folder, so that there is always a process that will remove it
+	cmd     *exec.Cmd
+	alive   io.WriteCloser // its standard input
+	answers *bufio.Reader  // its standard output
 }
 
 func startReaper() (r *reaper, err error) {
@@ -73,7 +76,7 @@ func startReaper() (r *reaper, err error) {
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+tempDir()) // an absolute path, because the reaper changes its working directory
 	r.cmd.Dir = "/"
 	proc.Detached(r.cmd)
-	if r.requests, err = r.cmd.StdinPipe(); err != nil {
+	if r.alive, err = r.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
 	answers, err := r.cmd.StdoutPipe()
@@ -84,24 +87,27 @@ func startReaper() (r *reaper, err error) {
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
 	}
-	if r.dir, err = r.answer(); err != nil {
+	answer, err := r.answers.ReadString('\n')
+	verdict, rest, _ := strings.Cut(strings.TrimSpace(answer), " ")
+	if err == nil && verdict != "ok" {
+		err = errors.New(rest)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.close())
 	}
+	r.dir = rest
 	return r, nil
 }
 
-// watch tells the reaper to end this process group if our process dies.
-func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
-
-// forget tells the reaper that a process group has ended and need not be watched any longer.
-func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
-
-func (r *reaper) request(verb string, pid int) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, err := fmt.Fprintln(r.requests, verb, pid)
+// watch makes the reaper, or a later run, end this process group if our process dies. It returns an
+// error if the reaper is dead. Concurrent calls are not allowed.
+func (r *reaper) watch(pid int) error {
+	_, err := r.alive.Write([]byte{'\n'})
 	if err == nil {
-		_, err = r.answer()
+		_, err = r.answers.ReadByte()
+	}
+	if began, ok := proc.StartTime(pid); ok && err == nil {
+		err = os.WriteFile(childFile(r.dir, pid), []byte(began), 0o600)
 	}
 	if err != nil {
 		err = fmt.Errorf("stack: reaper: %w", err)
@@ -109,35 +115,24 @@ func (r *reaper) request(verb string, pid int) error {
 	return err
 }
 
-// answer reads the reaper's answer, which is "ok" with a value, or "error" with a reason.
-func (r *reaper) answer() (string, error) {
-	line, err := r.answers.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	verdict, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if verdict != "ok" {
-		return "", errors.New(rest)
-	}
-	return rest, nil
-}
+// forget undoes watch after a process group has ended.
+func (r *reaper) forget(pid int) { _ = os.Remove(childFile(r.dir, pid)) }
 
 // close makes the reaper end all watched processes and remove the folder.
 func (r *reaper) close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.requests.Close()
+	r.alive.Close()
 	if err := r.cmd.Wait(); err != nil {
 		return errors.Join(fmt.Errorf("stack: reaper: %w", err), os.RemoveAll(r.dir))
 	}
 	return nil
 }
 
-// reap runs in the helper process. It keeps track of the processes to watch, and ends them when the
-// parent process dies.
-func reap(requests io.Reader, answers io.Writer) error {
+// reap runs in the helper process. It creates the run's folder and writes "ok" with the path, or
+// "error" with a reason. Then it repeats every byte from the parent. When the parent dies, reap ends its
+// children and removes the folder.
+func reap(parent io.Reader, answers io.Writer) error {
 	// Ignore signals, because the user may send them to all processes of this name. Ignore SIGPIPE,
-	// because the parent may die before it reads an answer.
+	// because the parent may die before it reads the answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
 	base := tempDir()
@@ -148,33 +143,8 @@ func reap(requests io.Reader, answers io.Writer) error {
 		return errors.Join(cleared, err)
 	}
 	fmt.Fprintln(answers, "ok", dir)
-
-	watched := map[int]string{} // maps a process id to its start time
-	lines := bufio.NewScanner(requests)
-	for lines.Scan() {
-		verb, number, _ := strings.Cut(lines.Text(), " ")
-		pid, err := strconv.Atoi(number)
-		switch {
-		case err != nil || pid <= 1:
-			fmt.Fprintf(answers, "error not a process: %q\n", number)
-			continue
-		case verb == "forget":
-			delete(watched, pid)
-		default:
-			began, ok := proc.StartTime(pid)
-			if !ok {
-				fmt.Fprintf(answers, "error process %d has ended\n", pid)
-				continue
-			}
-			watched[pid] = began
-		}
-		if err := noteChildren(dir, watched); err != nil {
-			fmt.Fprintln(answers, "error", err)
-			continue
-		}
-		fmt.Fprintln(answers, "ok")
-	}
-	return errors.Join(cleared, endAll(watched, dir), removeDir(dir), lock.Close())
+	_, _ = io.Copy(answers, parent) // an error means that the parent is dead
+	return errors.Join(cleared, cleanUp(dir), lock.Close())
 }
 
 // tempDir returns the parent folder of all run folders. If the system's temporary folder has a long
@@ -185,6 +155,84 @@ func tempDir() string {
 		return "/tmp"
 	}
 	return dir
+}
+
+// With these files in a run's temporary folder, a later run can clean up after a killed one. The
+// reaper locks lockFile. If the lock is free, the run is dead, so the later run ends the processes in
+// childrenDir.
+const (
+	dirPrefix   = "grablab-"
+	lockFile    = "reaper.lock"
+	childrenDir = "children"
+)
+
+// childFile returns the file for a child process. Its name is the process ID, and it contains the
+// process's start time.
+func childFile(dir string, pid int) string {
+	return filepath.Join(dir, childrenDir, strconv.Itoa(pid))
+}
+
+// makeDir creates and locks a run's folder. Until it holds the lock, the folder name begins with a
+// dot, so that other runs do not remove the folder.
+func makeDir(base string) (dir string, lock *flock.Flock, err error) {
+	made, err := os.MkdirTemp(base, "."+dirPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	lock = flock.New(filepath.Join(made, lockFile))
+	dir = filepath.Join(base, strings.TrimPrefix(filepath.Base(made), "."))
+	err = errors.Join(lock.Lock(), os.Mkdir(filepath.Join(made, childrenDir), 0o700))
+	if err == nil {
+		err = os.Rename(made, dir)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, lock.Close(), os.RemoveAll(made))
+	}
+	return dir, lock, nil
+}
+
+// clearLeftovers cleans up after killed runs. A run was killed if its folder exists but its lock file
+// is not locked.
+func clearLeftovers(base string) error {
+	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(catalog.Map(dirs, func(dir string) error { return clearLeftover(filepath.Join(base, dir)) })...)
+}
+
+func clearLeftover(dir string) error {
+	info, err := os.Lstat(filepath.Join(dir, lockFile))
+	if err != nil || !info.Mode().IsRegular() || !proc.IsOwn(info) {
+		return nil
+	}
+	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDWR))
+	free, err := lock.TryLock()
+	if err != nil || !free {
+		return nil // the reaper is alive, or another run has just removed this folder
+	}
+	return errors.Join(cleanUp(dir), lock.Close())
+}
+
+// cleanUp ends the processes of a run and removes its folder.
+func cleanUp(dir string) error {
+	watched, err := children(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(endAll(watched, dir), removeDir(dir))
+}
+
+// children returns the start time of each process that the reaper watches.
+func children(dir string) (map[int]string, error) {
+	files, err := os.ReadDir(filepath.Join(dir, childrenDir))
+	watched := map[int]string{}
+	for _, file := range files {
+		pid, failed := strconv.Atoi(file.Name())
+		began, unread := os.ReadFile(childFile(dir, pid))
+		watched[pid], err = string(began), errors.Join(err, failed, unread)
+	}
+	return watched, err
 }
 
 const (

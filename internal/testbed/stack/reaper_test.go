@@ -3,7 +3,6 @@ package stack
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -29,42 +28,34 @@ func TestReaperSparesTheNextOwnerOfAPid(t *testing.T) {
 	}
 }
 
-func TestReaperAnswers(t *testing.T) {
+// TestReaperOutlivesItsParent checks that the reaper creates a folder, and that it ends the recorded
+// child and removes the folder when its parent dies.
+func TestReaperOutlivesItsParent(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	requests, send := io.Pipe()
+	parent, alive := io.Pipe()
 	hear, answers := io.Pipe()
 	kept := make(chan error, 1)
-	go func() { kept <- reap(requests, answers) }()
+	go func() { kept <- reap(parent, answers) }()
 
-	lines := bufio.NewScanner(hear)
-	answer := func() string {
-		if !lines.Scan() {
-			t.Fatal("the reaper does not answer")
-		}
-		return lines.Text()
-	}
-	dir, ok := strings.CutPrefix(answer(), "ok ")
+	r := &reaper{alive: alive, answers: bufio.NewReader(hear)}
+	answer, err := r.answers.ReadString('\n')
+	dir, ok := strings.CutPrefix(strings.TrimSpace(answer), "ok ")
 	if info, err := os.Stat(dir); !ok || err != nil || info.Mode().Perm() != 0o700 {
 		t.Fatalf("folder %q: %v, %v", dir, info, err)
 	}
+	child, forgotten := sleeper(t), sleeper(t)
+	r.dir = dir
+	err = errors.Join(err, r.watch(child.Process.Pid), r.watch(forgotten.Process.Pid))
+	r.forget(forgotten.Process.Pid)
 	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
+	if err := errors.Join(err, gone.Run(), r.watch(gone.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct{ request, want string }{
-		{fmt.Sprint("watch ", gone.Process.Pid), "error process"},
-		{"watch everybody", "error not a process"},
-		{"watch 1", "error not a process"},
-		{"watch -1", "error not a process"},
-		{fmt.Sprint("forget ", gone.Process.Pid), "ok"},
-	} {
-		fmt.Fprintln(send, tt.request)
-		if got := answer(); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s: %q, want %s …", tt.request, got, tt.want)
-		}
+	if watched, err := children(dir); err != nil || len(watched) != 1 || watched[child.Process.Pid] == "" {
+		t.Errorf("the reaper watches %v, %v", watched, err)
 	}
 
-	send.Close()
+	alive.Close()
 	select {
 	case err := <-kept:
 		if err != nil {
@@ -75,6 +66,9 @@ func TestReaperAnswers(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("folder %s: %v", dir, err)
+	}
+	if Alive(child.Process.Pid) || !Alive(forgotten.Process.Pid) {
+		t.Errorf("the child runs: %v, the forgotten process runs: %v", Alive(child.Process.Pid), Alive(forgotten.Process.Pid))
 	}
 }
 
