@@ -3,7 +3,9 @@ package proc
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,7 +83,8 @@ func Marked(variable string) (pids []int) {
 func Listens(groups []int, port int) (listens, known bool) {
 	const local, listening = 1, "0A"
 	found, known := sockets(local, listening, fmt.Sprintf(":%04X", port))
-	return holder(found, func(of int) bool { return slices.Contains(groups, of) }) != 0, known
+	pid, all := holder(found, func(of int) bool { return slices.Contains(groups, of) })
+	return pid != 0, known && (pid != 0 || all)
 }
 
 // Outsider returns a process that is connected to one of the TCP ports of 127.0.0.1, but belongs neither to
@@ -93,7 +96,8 @@ func Outsider(groups []int, ports ...int) (pid int) {
 		addresses = append(addresses, fmt.Sprintf("%s:%04X", loopback, port))
 	}
 	found, _ := sockets(remote, connected, addresses...)
-	return holder(found, func(of int) bool { return !slices.Contains(groups, of) && of != syscall.Getpgrp() })
+	pid, _ = holder(found, func(of int) bool { return !slices.Contains(groups, of) && of != syscall.Getpgrp() })
+	return pid
 }
 
 // sockets returns the TCP sockets in a state for which a column of /proc/net/tcp ends with one of the
@@ -120,9 +124,11 @@ func sockets(column int, state string, addresses ...string) (found map[string]bo
 }
 
 // holder returns a process that has one of the sockets open, and whose process group is chosen. If there is
-// none, it returns 0.
-func holder(sockets map[string]bool, chosen func(group int) bool) (pid int) {
+// none, it returns 0. all is false if this process may not read the files of a chosen one, because of its
+// user.
+func holder(sockets map[string]bool, chosen func(group int) bool) (pid int, all bool) {
 	processes, _ := os.ReadDir("/proc")
+	all = true
 	for _, p := range processes {
 		pid, err := strconv.Atoi(p.Name())
 		if err != nil || len(sockets) == 0 {
@@ -131,12 +137,14 @@ func holder(sockets map[string]bool, chosen func(group int) bool) (pid int) {
 		if group, err := syscall.Getpgid(pid); err != nil || !chosen(group) {
 			continue
 		}
-		links, _ := filepath.Glob("/proc/" + p.Name() + "/fd/*")
-		for _, link := range links {
-			if to, err := os.Readlink(link); err == nil && sockets[to] {
-				return pid
+		dir := "/proc/" + p.Name() + "/fd/"
+		files, err := os.ReadDir(dir)
+		all = all && !errors.Is(err, fs.ErrPermission)
+		for _, file := range files {
+			if to, err := os.Readlink(dir + file.Name()); err == nil && sockets[to] {
+				return pid, all
 			}
 		}
 	}
-	return 0
+	return 0, all
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,19 +38,16 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 	if err := os.WriteFile(initFile, []byte(initSQL), 0o600); err != nil {
 		return "", "", fmt.Errorf("stack: db: %w", err)
 	}
-	pidFile := filepath.Join(s.Dir, "db.pid")
 	addr, info, err := s.serve(ctx, server{
 		name: "db",
 		exe:  prog.server,
 		args: func(addr string) ([]string, error) {
 			return append(prog.commonArgs(data),
 				"--bind-address=127.0.0.1", "--port="+portOf(addr), "--socket="+filepath.Join(s.Dir, "db.sock"),
-				"--pid-file="+pidFile, "--init-file="+initFile,
+				"--init-file="+initFile,
 				"--skip-name-resolve", "--max-connections=2000", "--loose-mysqlx=OFF"), nil
 		},
-		ask: func(ctx context.Context, addr string, pid int) (serverInfo, error) {
-			return askOwnDatabase(ctx, dsnAt(addr), pidFile, pid)
-		},
+		ask: func(ctx context.Context, addr string) (serverInfo, error) { return askDatabase(ctx, dsnAt(addr)) },
 	}, "")
 	return dsnAt(addr), info.version, err
 }
@@ -127,29 +122,6 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 		return info, err
 	}
 	defer db.Close()
-	info.version, err = db.Version(ctx)
-	return info, err
-}
-
-// askOwnDatabase is like askDatabase, but returns an error if the server's process ID is not pid,
-// because then another process has taken the port.
-func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
-	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
-	if err != nil {
-		return info, err
-	}
-	defer db.Close()
-	var theirs string
-	if err := db.DB().QueryRowContext(ctx, "SELECT @@pid_file").Scan(&theirs); err != nil {
-		return info, err
-	}
-	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		return info, err
-	}
-	if theirs != pidFile || strings.TrimSpace(string(text)) != strconv.Itoa(pid) {
-		return info, fmt.Errorf("%w: another server answers at this address", errPortTaken)
-	}
 	info.version, err = db.Version(ctx)
 	return info, err
 }

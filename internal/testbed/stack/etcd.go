@@ -31,20 +31,14 @@ func etcdServer(exe, dir string) server {
 				"--logger", "zap", "--log-level", "warn",
 			}, err
 		},
-		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
-			info, err := askEtcd(ctx, addr)
-			if err == nil && info.id != name {
-				err = fmt.Errorf("%w: etcd %q answers at this address", errPortTaken, info.id)
-			}
-			return info, err
-		},
+		ask: askEtcd,
 	}
 }
 
 const etcdAnswer = time.Second
 
-// askEtcd returns an etcd server's version and name. It also reads a key, because that succeeds
-// only if the server has a leader.
+// askEtcd returns an etcd server's version. It also reads a key, because that succeeds only if the
+// server has a leader.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {
@@ -69,15 +63,6 @@ func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	if _, err := client.Get(ctx, "grablab"); err != nil {
 		return info, err
 	}
-	members, err := client.MemberList(ctx)
-	if err != nil {
-		return info, err
-	}
 	info.version = "etcd " + status.Version
-	for _, m := range members.Members {
-		if m.ID == status.Header.MemberId {
-			info.id = m.Name
-		}
-	}
 	return info, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -80,7 +81,7 @@ func redisServer(exe, dir, name string) server {
 				"--daemonize", "no",
 			}, nil
 		},
-		ask: askOwnRedis,
+		ask: askRedis,
 	}
 }
 
@@ -91,8 +92,8 @@ type server struct {
 	args func(addr string) ([]string, error)
 	// quit is the signal that ends this server abruptly. 0 means SIGKILL.
 	quit syscall.Signal
-	// ask returns nil if the server is ready, and errPortTaken if another process uses the port.
-	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
+	// ask returns an error if the server at addr is not ready yet.
+	ask func(ctx context.Context, addr string) (serverInfo, error)
 }
 
 // portTries is how many ports to try. One is not enough, because another process may take a free
@@ -127,9 +128,12 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 		return info, err
 	}
 	err = await(ctx, p.Done(), func() (err error) {
-		info, err = srv.ask(ctx, addr, p.Pid())
+		info, err = srv.ask(ctx, addr)
 		return err
 	})
+	if err == nil {
+		err = p.owns(addr)
+	}
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -148,17 +152,26 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 		srv.name, srv.exe, err, cmp.Or(tail, "(the program printed nothing)"))
 }
 
+// owns returns errPortTaken if another process listens at addr.
+func (p *Process) owns(addr string) error {
+	port, err := strconv.Atoi(portOf(addr))
+	if ours, known := proc.Listens([]int{p.Pid()}, port); known && !ours {
+		return fmt.Errorf("%w: another server answers at this address", errPortTaken)
+	}
+	return err
+}
+
 const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await polls ask until it returns nil or errPortTaken. It returns an error if ended is closed or
-// ctx ends first. ended may be nil.
+// await polls ask until it returns nil. It returns an error if ended is closed or ctx ends first.
+// ended may be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
-		if err == nil || errors.Is(err, errPortTaken) {
-			return err
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-ended:

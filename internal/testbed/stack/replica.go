@@ -91,8 +91,8 @@ func (rep *Replica) replica(exe string) server {
 		args, err := alone(addr)
 		return append(args, "--replicaof", "127.0.0.1", portOf(rep.way.Addr)), err
 	}
-	srv.ask = func(ctx context.Context, addr string, pid int) (serverInfo, error) {
-		info, err := ask(ctx, addr, pid)
+	srv.ask = func(ctx context.Context, addr string) (serverInfo, error) {
+		info, err := ask(ctx, addr)
 		if err == nil {
 			err = inStep(ctx, rep.master, addr)
 		}
@@ -145,8 +145,8 @@ sentinel down-after-milliseconds %[3]s %[7]d
 sentinel failover-timeout %[3]s %[7]d
 `, portOf(addr), strconv.Quote(dir), master, host, port, quorum, patient.Milliseconds()), 0o600)
 		},
-		ask: func(ctx context.Context, addr string, pid int) (serverInfo, error) {
-			info, err := askOwnRedis(ctx, addr, pid)
+		ask: func(ctx context.Context, addr string) (serverInfo, error) {
+			info, err := askRedis(ctx, addr)
 			if err == nil {
 				client := newSentinel(addr)
 				defer client.Close()

@@ -366,24 +366,38 @@ func TestAPortThatIsTakenIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsNotOursIsNotUsed checks that Start fails if another process than the started one
-// answers on the port. Here, it is a child of the started process, so Start must also end it.
+// TestAServerThatIsNotOursIsNotUsed checks that Start fails if a process outside the started process
+// group answers on the port. A child in the group may answer, so a script can start the server.
 func TestAServerThatIsNotOursIsNotUsed(t *testing.T) {
 	redis := realPath(t, "redis-server")
 	pids := filepath.Join(t.TempDir(), "pids")
 	fake(t, "redis-server", fmt.Sprintf("%s \"$@\" &\necho $! >> %s\nwait\n", redis, pids))
-	_, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis})
-	if err == nil || !strings.Contains(err.Error(), "answers at this address") {
-		t.Errorf("got %v", err)
+	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ping(s.Redis), s.Close()); err != nil {
+		t.Error(err)
 	}
 	text, err := os.ReadFile(pids)
 	if err != nil {
 		t.Fatal(err)
 	}
+	child := atoi(t, string(text))
+	eventually(t, func() bool { return !stack.Alive(child) }, "server %d still runs", child)
+
+	pids += "-outside"
+	fake(t, "redis-server", fmt.Sprintf("setsid %s \"$@\" &\necho $! >> %s\nwait\n", redis, pids))
+	_, err = stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis})
+	if err == nil || !strings.Contains(err.Error(), "answers at this address") {
+		t.Errorf("got %v", err)
+	}
+	text, err = os.ReadFile(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for line := range strings.Lines(string(text)) {
-		var pid int
-		fmt.Sscan(line, &pid)
-		eventually(t, func() bool { return !stack.Alive(pid) }, "server %d still runs", pid)
+		_ = syscall.Kill(atoi(t, line), syscall.SIGKILL)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"grablab/internal/catalog"
@@ -17,8 +16,7 @@ import (
 
 type serverInfo struct {
 	version string // such as "Redis 7.0.15"
-	id      string // identifies a Redis or etcd server; empty if unknown
-	pid     string // process ID; only for Redis
+	id      string // identifies a Redis server; empty if unknown
 	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
@@ -52,15 +50,6 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 		return serverInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
 	}
 	return parseInfo(text), nil
-}
-
-// askOwnRedis is like askRedis, but returns an error if the server's process ID is not pid.
-func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
-	info, err := askRedis(ctx, addr)
-	if err == nil && info.pid != strconv.Itoa(pid) {
-		err = fmt.Errorf("%w: process %s answers at this address", errPortTaken, info.pid)
-	}
-	return info, err
 }
 
 // watchedName returns NAME@ADDR, the form in which the -redlock flag names a master that a Sentinel
@@ -120,7 +109,7 @@ func infoFields(text string) map[string]string {
 
 func parseInfo(text string) serverInfo {
 	field := infoFields(text)
-	info := serverInfo{id: field["run_id"], pid: field["process_id"], cluster: field["redis_mode"] == "cluster"}
+	info := serverInfo{id: field["run_id"], cluster: field["redis_mode"] == "cluster"}
 	// Prefer the Valkey version, because Valkey also reports a Redis version for compatibility.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v

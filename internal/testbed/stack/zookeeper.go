@@ -43,17 +43,16 @@ minSessionTimeout=200
 maxSessionTimeout=600000
 maxClientCnxns=0
 admin.enableServer=false
-4lw.commands.whitelist=srvr,conf
+4lw.commands.whitelist=srvr
 `
 
 func zooKeeperServer(prog zooKeeperProgram, dir string) server {
-	data := filepath.Join(dir, "zookeeper")
 	return server{
 		name: "zookeeper",
 		exe:  prog.java,
 		args: func(addr string) ([]string, error) {
 			cfg := filepath.Join(dir, "zookeeper.cfg")
-			text := fmt.Sprintf("%sdataDir=%s\nclientPort=%s\nclientPortAddress=127.0.0.1\n", zooCfg, data, portOf(addr))
+			text := fmt.Sprintf("%sdataDir=%s\nclientPort=%s\nclientPortAddress=127.0.0.1\n", zooCfg, filepath.Join(dir, "zookeeper"), portOf(addr))
 			return []string{
 				"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + dir,
 				"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -62,18 +61,7 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 				"-cp", prog.classPath, "org.apache.zookeeper.server.ZooKeeperServerMain", cfg,
 			}, os.WriteFile(cfg, []byte(text), 0o600)
 		},
-		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
-			ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
-			defer cancel()
-			conf, err := lock.ZooKeeperCommand(ctx, addr, "conf")
-			if err == nil && strings.Contains(conf, "dataDir=") && !strings.Contains(conf, "dataDir="+data+"/") {
-				err = fmt.Errorf("%w: another ZooKeeper answers at this address", errPortTaken)
-			}
-			if err != nil {
-				return serverInfo{}, err
-			}
-			return askZooKeeper(ctx, addr)
-		},
+		ask: askZooKeeper,
 	}
 }
 
