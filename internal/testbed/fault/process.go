@@ -6,8 +6,31 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/stack"
 )
+
+// slow makes a part of a request take longer than the TTL (F11 in docs/failure-modes.md). The
+// process keeps running, so it can renew the lease or notice that it has expired.
+var slow = Fault{
+	Name:       catalog.Slow,
+	Reach:      foreground,
+	NotForeign: "only your service itself can make its work take longer: use the faults pause or hang, which are similar",
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
+}
+
+// hang makes a request's work never end, although its process keeps running (F15 in
+// docs/failure-modes.md).
+var hang = Fault{
+	Name:       catalog.Hang,
+	Reach:      work,
+	Course:     Never,
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
+}
 
 // pause stops a process for longer than the lease, as a garbage collection may do (F11 in
 // docs/failure-modes.md). During the pause, the process can neither renew its lease nor notice that
@@ -39,4 +62,54 @@ var crash = Fault{
 			return t.Affected.Restart(ctx)
 		})}}
 	}),
+}
+
+// lateRelease delays a lock's release until the same driver holds the lock again. The delayed
+// release must not free the new lock (F5, F6, F35 and F36 in docs/failure-modes.md).
+var lateRelease = Fault{
+	Name:           catalog.LateRelease,
+	Hits:           locks &^ lock.SQLLocks,
+	Reach:          leaves,
+	Course:         Released,
+	TTL:            time.Second, // shorter than the timeouts of most clients, which would otherwise give up the release
+	ContendFor:     1.3,
+	HoldContenders: true,
+	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
+}
+
+// cancel makes a client disconnect while its request acquires a lock. The service must not leave
+// the lock behind (F14 and F22 in docs/failure-modes.md).
+var cancel = Fault{
+	Name:       catalog.Cancel,
+	Hits:       locks,
+	Reach:      acquires,
+	Course:     HungUp,
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
+}
+
+// clientClock sets one instance's wall clock ahead by two TTLs, but not the clocks of the lock
+// servers (F9 in docs/failure-modes.md).
+var clientClock = Fault{
+	Name:       catalog.ClientClock,
+	NotForeign: "loadgen cannot set the clock of a running process",
+	Hits:       locks,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{
+			{Do: skew(t.Contender, 2)},
+			{Before: skew(t.Affected, -2)},
+		}
+	}),
+}
+
+// skew returns a step that sets an instance's clock ahead by n TTLs. Undoing the step corrects the
+// clock.
+func skew(in Instance, n float64) Step {
+	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
+		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
+		return heal, in.SetClock(ctx, leases(n, lease))
+	}
 }

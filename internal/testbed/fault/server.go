@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -32,13 +33,8 @@ func loss(name catalog.Fault, hits lock.Backend, servers func(Target) []string) 
 }
 
 func (t Target) restart(servers []string) Step {
-	return stepWithoutHeal(func(ctx context.Context) error {
-		for _, server := range servers {
-			if err := t.Stack.Restart(ctx, server); err != nil {
-				return err
-			}
-		}
-		return nil
+	return onServers(servers, func(ctx context.Context, server string, _ time.Duration) (stack.Heal, error) {
+		return nil, t.Stack.Restart(ctx, server)
 	})
 }
 
@@ -73,4 +69,55 @@ var dbRestart = Fault{
 	On:         RealServers,
 	Severs:     true,
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart([]string{"db"})}} }),
+}
+
+// redisFull makes Redis run out of memory (F38 in docs/failure-modes.md). For some orders, Redis
+// then evicts all its data. For the others, it instead rejects commands that need memory. With
+// Redlock, only a minority of the nodes is affected.
+var redisFull = Fault{
+	Name:       catalog.RedisFull,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         RealServers,
+	Prepare: ready(func(t Target) []Strike {
+		evict := func(ctx context.Context, server string, _ time.Duration) (stack.Heal, error) {
+			return nil, t.Stack.Evict(ctx, server)
+		}
+		fill := func(ctx context.Context, server string, _ time.Duration) (stack.Heal, error) {
+			return t.Stack.Fill(ctx, server)
+		}
+		return []Strike{{Do: onServers(t.minority(), evict)}, {Do: onServers(t.minority(), fill)}}
+	}),
+}
+
+// nodeClock sets the clocks of lock servers ahead, so that every lease expires there (F19 in
+// docs/failure-modes.md). It affects the single Redis server, or a minority of the Redlock nodes.
+var nodeClock = Fault{
+	Name:       catalog.NodeClock,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         OwnServers,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: onServers(t.minority(), func(ctx context.Context, server string, lease time.Duration) (stack.Heal, error) {
+			return nil, t.Stack.Jump(ctx, server, leases(2, lease))
+		})}}
+	}),
+}
+
+// slowDB locks the ledger against writes for two leases, so every winner writes after its lease has
+// expired (F40 in docs/failure-modes.md).
+var slowDB = Fault{
+	Name:       catalog.SlowDB,
+	Reach:      beforeLedger,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 2,
+	On:         RealServers,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+			return t.Stack.LockTable(ctx, cmp.Or(t.Ledger, "grabs")) // empty for our own schema
+		}}}
+	}),
 }
