@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -71,9 +70,8 @@ func (noRate) Rate(time.Duration) float64 { return 0 }
 // the request was due. These calls are not concurrent. When ctx ends, Attack cancels running
 // requests and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
-	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
-		DialContext: conns.dial, MaxIdleConnsPerHost: cfg.MaxWorkers,
+		DialContext: dialUntil(ctx), MaxIdleConnsPerHost: cfg.MaxWorkers,
 		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // small buffers are enough for a grab, and a stall can open thousands of connections
 	})
 	defer transport.CloseIdleConnections()
@@ -87,7 +85,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 		vegeta.MaxWorkers(uint64(cfg.MaxWorkers)),
 		vegeta.MaxBody(target.MaxBody+1), // one byte more shows that a body was cut
 	)
-	stop := context.AfterFunc(ctx, func() { attacker.Stop(); conns.cut() })
+	stop := context.AfterFunc(ctx, func() { attacker.Stop() })
 	defer stop()
 
 	timer, err := newTimer()

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -68,47 +67,25 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns tracks an attack's connections, so that cut can close all of them. Tracking is cheaper than
-// a context for each request.
-type conns struct {
-	mu    sync.Mutex
-	open  map[net.Conn]struct{}
-	isCut bool
-}
-
-func (c *conns) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isCut {
-		conn.Close()
-		return nil, net.ErrClosed
-	}
-	c.open[conn] = struct{}{}
-	return &trackedConn{conn, c}, nil
-}
-
-// cut closes all connections and prevents new ones.
-func (c *conns) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.isCut = true
-	for conn := range c.open {
-		conn.Close()
+// dialUntil returns a function that opens connections, which close at the latest when ctx ends.
+// Closing them is cheaper than a context for each request.
+func dialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
+	dialer := net.Dialer{KeepAlive: 30 * time.Second}
+	return func(dialing context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dialer.DialContext(dialing, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &endingConn{conn, context.AfterFunc(ctx, func() { conn.Close() })}, nil
 	}
 }
 
-type trackedConn struct {
+type endingConn struct {
 	net.Conn
-	of *conns
+	stop func() bool // releases the memory that ctx keeps for the connection
 }
 
-func (t *trackedConn) Close() error {
-	t.of.mu.Lock()
-	delete(t.of.open, t.Conn)
-	t.of.mu.Unlock()
-	return t.Conn.Close()
+func (c *endingConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
 }
