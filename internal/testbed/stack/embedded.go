@@ -30,18 +30,13 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 			return fmt.Errorf("%w: the embedded stack has no %s: use -stack local", ErrRefused, b.name)
 		}
 	}
-	mini := serverInfo{version: fmt.Sprintf("miniredis %s (embedded)", strings.TrimPrefix(version.Of("github.com/alicebob/miniredis/v2"), "v"))}
-	var addrs []string
-	var infos []serverInfo
-	for _, name := range redisNames(cfg) {
-		addr, err := s.serveMini(name, "127.0.0.1:0")
-		if err != nil {
+	for _, p := range s.redisPlaces(cfg.Needs) {
+		var err error
+		if *p.addr, err = s.serveMini(p.server, "127.0.0.1:0"); err != nil {
 			return err
 		}
-		addrs, infos = append(addrs, addr), append(infos, mini)
+		s.RedisVersion = fmt.Sprintf("miniredis %s (embedded)", strings.TrimPrefix(version.Of("github.com/alicebob/miniredis/v2"), "v"))
 	}
-	s.useRedis(cfg, addrs, infos)
-
 	s.DSN = "sqlite:" + filepath.Join(s.Dir, "grablab.sqlite")
 	info, err := askDatabase(ctx, s.DSN)
 	s.DatabaseVersion = info.version + " (embedded)"

@@ -29,17 +29,16 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 		cfg.Needs &^= lock.Redis
 		g.Go(func() error { return s.startTopology(ctx, progs.redis, cfg.Topology) })
 	}
-	names := redisNames(cfg)
 	serve := func(srv server, addr *string, info *serverInfo) {
 		g.Go(func() (err error) {
 			*addr, *info, err = s.serve(ctx, srv, "")
 			return err
 		})
 	}
-	var zooKeeper, etcd serverInfo
-	addrs, infos := make([]string, len(names)), make([]serverInfo, len(names))
-	for i, name := range names {
-		serve(redisServer(progs.redis, s.Dir, name), &addrs[i], &infos[i])
+	places := s.redisPlaces(cfg.Needs)
+	redis, zooKeeper, etcd := make([]serverInfo, len(places)), serverInfo{}, serverInfo{}
+	for i, p := range places {
+		serve(redisServer(progs.redis, s.Dir, p.server), p.addr, &redis[i])
 	}
 	if cfg.Needs&lock.ZooKeeper != 0 {
 		s.ZooKeeper = make([]string, 1)
@@ -60,7 +59,7 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	s.useRedis(cfg, addrs, infos)
+	s.RedisVersion = versions(redis)
 	if s.Topology != nil {
 		s.RedisVersion = s.Topology.version()
 	}
@@ -69,17 +68,17 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 }
 
 // redisServer describes how to start a Redis server without persistence, so a restart loses all
-// data.
-func redisServer(exe, dir, name string) server {
+// data. It adds the given arguments to those that every server needs.
+func redisServer(exe, dir, name string, more ...string) server {
 	return server{
 		name: name,
 		exe:  exe,
 		args: func(addr string) ([]string, error) {
-			return []string{
+			return append([]string{
 				"--bind", "127.0.0.1", "--port", portOf(addr), "--protected-mode", "yes",
 				"--save", "", "--appendonly", "no", "--dir", dir, "--dbfilename", name + ".rdb",
 				"--daemonize", "no",
-			}, nil
+			}, more...), nil
 		},
 		ask: askRedis,
 	}

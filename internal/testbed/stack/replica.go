@@ -85,14 +85,9 @@ func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 // replica describes how to start the replica. The replica is ready once it has copied the master's
 // data.
 func (rep *Replica) replica(exe string) server {
-	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
-	alone, ask := srv.args, srv.ask
-	srv.args = func(addr string) ([]string, error) {
-		args, err := alone(addr)
-		return append(args, "--replicaof", "127.0.0.1", portOf(rep.way.Addr)), err
-	}
+	srv := redisServer(exe, rep.s.Dir, rep.replicaName(), "--replicaof", "127.0.0.1", portOf(rep.way.Addr))
 	srv.ask = func(ctx context.Context, addr string) (serverInfo, error) {
-		info, err := ask(ctx, addr)
+		info, err := askRedis(ctx, addr)
 		if err == nil {
 			err = inStep(ctx, rep.master, addr)
 		}

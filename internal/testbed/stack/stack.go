@@ -139,31 +139,18 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames returns the names of the Redis servers, beginning with the single server, followed by
-// the Redlock nodes.
-func redisNames(cfg Config) []string {
-	var names []string
-	if cfg.Needs&lock.Redis != 0 {
-		names = append(names, "redis")
+// redisPlaces returns the single Redis servers to start. Whoever starts a server stores its address.
+func (s *Stack) redisPlaces(needs lock.Backend) (all []place) {
+	if needs&lock.Redis != 0 {
+		all = append(all, place{"redis", &s.Redis})
 	}
-	if cfg.Needs&lock.RedisQuorum != 0 {
-		for i := range redlockNodes {
-			names = append(names, fmt.Sprintf("redlock-%d", i+1))
+	if needs&lock.RedisQuorum != 0 {
+		s.Redlock = make([]string, redlockNodes)
+		for i := range s.Redlock {
+			all = append(all, place{fmt.Sprintf("redlock-%d", i+1), &s.Redlock[i]})
 		}
 	}
-	return names
-}
-
-// useRedis records the addresses and versions of the Redis servers, in the same order as
-// redisNames.
-func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
-	if cfg.Needs&lock.Redis != 0 {
-		s.Redis, addrs = addrs[0], addrs[1:]
-	}
-	if cfg.Needs&lock.RedisQuorum != 0 {
-		s.Redlock = addrs
-	}
-	s.RedisVersion = versions(infos)
+	return all
 }
 
 // atClose makes Close call f after all processes have ended.

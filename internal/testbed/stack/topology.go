@@ -111,11 +111,10 @@ func (t *Topology) startEach(ctx context.Context, members []*member, describe fu
 }
 
 func (t *Topology) node(m *member) server {
-	srv := redisServer(t.exe, t.s.Dir, m.name)
+	srv := redisServer(t.exe, t.s.Dir, m.name, "--repl-diskless-sync-delay", "0")
 	plain := srv.args
 	srv.args = func(addr string) ([]string, error) {
 		args, err := plain(addr)
-		args = append(args, "--repl-diskless-sync-delay", "0")
 		_ = os.Remove(filepath.Join(t.s.Dir, m.name+".rdb")) // a master that became a replica has left this file
 		if err != nil || t.Kind != catalog.RedisCluster {
 			return args, err
