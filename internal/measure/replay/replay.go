@@ -9,9 +9,11 @@ package replay
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"grablab/internal/order"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/wait"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -90,6 +93,7 @@ type replayer struct {
 	servers map[string]*redis.Client
 	routes  map[string]stack.Routes // routes to each server that the schedule takes down, one route for each instance
 	clock   func() time.Duration    // CLOCK_MONOTONIC, the clock that events use too
+	closers []func() error          // stop what was started, the latest first
 }
 
 // grabTimeout is longer than any schedule.
@@ -100,9 +104,11 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	if r.stack, err = stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: cfg.Strategy.Needs}); err != nil {
 		return r, err
 	}
+	r.closers = append(r.closers, r.stack.Close)
 	if r.store, err = order.Connect(ctx, r.stack.DSN, order.Options{MaxConns: 4}); err != nil {
 		return r, err
 	}
+	r.closers = append(r.closers, r.store.Close)
 	if err := r.store.Migrate(ctx); err != nil {
 		return r, err
 	}
@@ -110,6 +116,7 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 		Exe: cfg.Exe, Instances: cfg.instances(), Guard: cfg.guard(), OnLost: cmp.Or(grab.OnLost(cfg.Schedule.OnLost), grab.Abort),
 		Say: func(format string, args ...any) { fmt.Fprintf(cfg.Log, format+"\n", args...) },
 	}, r.stack, fleet.FirstPort)
+	r.closers = append(r.closers, r.fleet.Stop)
 	setup, err := r.connect()
 	if err != nil {
 		return r, err
@@ -181,14 +188,8 @@ func (r *replayer) close() (err error) {
 	for _, client := range r.servers {
 		err = errors.Join(err, client.Close())
 	}
-	if r.fleet != nil {
-		err = errors.Join(err, r.fleet.Stop())
-	}
-	if r.store != nil {
-		err = errors.Join(err, r.store.Close())
-	}
-	if r.stack != nil {
-		err = errors.Join(err, r.stack.Close())
+	for _, stop := range slices.Backward(r.closers) {
+		err = errors.Join(err, stop())
 	}
 	return err
 }
@@ -229,4 +230,75 @@ func (cfg Config) check() error {
 
 func (cfg Config) cannot(i int, why string, args ...any) error {
 	return fmt.Errorf("%w: line %d, %q: %s", ErrCannotForce, cfg.Lines[i], cfg.Schedule.Steps[i], fmt.Sprintf(why, args...))
+}
+
+// actor is a driver of the schedule. It sends its request to a real instance.
+type actor struct {
+	schedule.Actor
+	in            *fleet.Instance
+	driver        int64
+	begun         bool
+	dead, stopped bool
+	asked         time.Duration // when its last call to get or renew a lease was released (CLOCK_MONOTONIC)
+	hangUp        context.CancelFunc
+	ended         chan struct{} // closed when the request has ended, with or without an answer
+	answer        string        // valid once ended is closed
+}
+
+func (p *actor) hasEnded() bool { return p.dead || wait.IsOver(p.ended) }
+
+// actors lists the actors of an attempt, in the order of the schedule.
+type actors []*actor
+
+// assign returns the schedule's actors, with their instances and driver IDs. Actors for the same
+// driver share an ID.
+func (r *replayer) assign() (all actors) {
+	for i, a := range r.Schedule.Actors {
+		p := &actor{Actor: a, in: r.fleet.Instances[a.Instance-1], driver: int64(i) + 1, ended: make(chan struct{})}
+		if same := all.named(a.As); same != nil {
+			p.driver = same.driver
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// named returns the actor with this name, or nil if there is none.
+func (as actors) named(name string) *actor {
+	return catalog.First(as, func(p *actor) bool { return p.Actor.Name == name })
+}
+
+// on returns the actors at instance n.
+func (as actors) on(n int) actors {
+	return catalog.Filter(as, func(p *actor) bool { return p.Instance == n })
+}
+
+// who returns the actor for this driver at this instance, or nil if there is none.
+func (as actors) who(driver int64, instance string) *actor {
+	return catalog.First(as, func(p *actor) bool { return p.driver == driver && p.in.ID == instance })
+}
+
+// winners returns the names of the actors with a ledger row, in row order.
+func (as actors) winners(rows []order.Grab) string {
+	return catalog.Join(rows, " and ", func(g order.Grab) string {
+		if p := as.who(g.Driver, g.Instance); p != nil {
+			return p.Actor.Name
+		}
+		return fmt.Sprintf("driver %d", g.Driver)
+	})
+}
+
+// ask sends the request and returns a text that describes the answer.
+func ask(req *http.Request) string {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "no answer: " + fleet.OneLine(err.Error())
+	}
+	defer resp.Body.Close()
+	var answer grab.Answer
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return "no whole answer: " + fleet.OneLine(err.Error())
+	}
+	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }

@@ -1,6 +1,7 @@
 package conformtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/tap/redishook"
 	"grablab/internal/testbed/proc"
 
 	"github.com/redis/go-redis/v9"
@@ -121,6 +123,17 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 		Rand:        rand.Float64,
 	}
 }
+
+// aroundRedis calls Redis and then Replied, which may replace the reply with an error.
+func aroundRedis(ctx context.Context, _ string, call func() error) error {
+	err := call()
+	return cmp.Or(Replied(ctx), err)
+}
+
+// redisReplies makes a go-redis client call Replied after every command.
+var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
+	return aroundRedis(ctx, "", func() error { return send(ctx) })
+})
 
 // Token returns a new unique token, for the Token field of an Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }

@@ -183,3 +183,20 @@ func (t *trial) nothingLeft(key string) {
 		time.Sleep(settling / 50)
 	}
 }
+
+type replyKey struct{}
+
+// onReply returns a context that makes Replied call f after every reply, before the lock sees the
+// reply. If f returns an error, the lock gets this error instead.
+func onReply(ctx context.Context, f func() error) context.Context {
+	return context.WithValue(ctx, replyKey{}, f)
+}
+
+// Replied must be called by a client after each reply. It may block. If it returns an error, the
+// client must return this error instead of the reply.
+func Replied(ctx context.Context) error {
+	if f, ok := ctx.Value(replyKey{}).(func() error); ok {
+		return f()
+	}
+	return nil
+}
