@@ -91,7 +91,7 @@ var failoverSplit = Fault{
 					if err := replica.Split(ctx); err != nil {
 						return nil, err
 					}
-					return sync.OnceValue(func() error { _, err := route.Redirect(replica.Addr); return err }), nil
+					return sync.OnceValue(func() error { route.Redirect(replica.Addr); return nil }), nil
 				},
 			}},
 			Close: func(ctx context.Context) error {

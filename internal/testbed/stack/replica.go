@@ -17,10 +17,9 @@ import (
 // Replica is a replica of a Redis server, together with a Sentinel that promotes the replica if the
 // master dies. It is not safe for concurrent use.
 type Replica struct {
-	Server   string // the server that the replica follows
+	Server   string // the server that the replica follows; the Sentinel knows the master by this name too
 	Addr     string // address of the replica
 	Sentinel string // address of the Sentinel
-	Master   string // the name under which the Sentinel knows the master
 
 	s      *Stack
 	master string // address of the master
@@ -51,7 +50,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the replica was not in sync after %v", startTimeout))
 	defer cancel()
-	rep := &Replica{Server: server, Master: server, s: s, master: addr}
+	rep := &Replica{Server: server, s: s, master: addr}
 	if err := rep.begin(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("stack: replica of %s: %w", server, err), rep.Close(context.WithoutCancel(ctx)))
 	}
@@ -118,8 +117,8 @@ func inStep(ctx context.Context, master, addr string) error {
 // sentinel describes how to start the Sentinel. The Sentinel is ready once it can promote the
 // replica.
 func (rep *Replica) sentinel(exe string) server {
-	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, sentinel *redis.SentinelClient) error {
-		return knowsReplica(ctx, sentinel, rep.Master, rep.Addr)
+	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Server, rep.watch.Addr, 1, func(ctx context.Context, sentinel *redis.SentinelClient) error {
+		return knowsReplica(ctx, sentinel, rep.Server, rep.Addr)
 	})
 }
 
@@ -180,9 +179,9 @@ func (rep *Replica) detour(a *Addresses) {
 	switch place := a.place(rep.Server); {
 	case place == nil:
 	case rep.Server == "redis":
-		a.Redis, a.Sentinel, a.SentinelMaster = "", []string{rep.Sentinel}, rep.Master
+		a.Redis, a.Sentinel, a.SentinelMaster = "", []string{rep.Sentinel}, rep.Server
 	default:
-		*place = watchedName(rep.Master, rep.Sentinel)
+		*place = watchedName(rep.Server, rep.Sentinel)
 	}
 }
 
@@ -208,16 +207,16 @@ func (rep *Replica) Split(ctx context.Context) error {
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// Close the route first, so that the last data from the master does not arrive.
 	rep.way.Close()
-	if err := behave(ctx, rep.Sentinel, rep.Master, downAfter, failover); err != nil {
+	if err := behave(ctx, rep.Sentinel, rep.Server, downAfter, failover); err != nil {
 		return err
 	}
 	if err := masterGoes(); err != nil {
 		return err
 	}
-	if err := await(ctx, nil, func() error { return isPromoted(ctx, rep.Sentinel, rep.Master, rep.Addr) }); err != nil {
+	if err := await(ctx, nil, func() error { return isPromoted(ctx, rep.Sentinel, rep.Server, rep.Addr) }); err != nil {
 		return fmt.Errorf("stack: failover of %s: %w", rep.Server, err)
 	}
-	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
+	return behave(ctx, rep.Sentinel, rep.Server, patient, patient)
 }
 
 // isPromoted returns nil if both the Sentinel and the Redis server at addr report that this server

@@ -35,7 +35,7 @@ func TestFailover(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			c := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{rep.Sentinel}, MasterName: rep.Master, MaxRetries: -1})
+			c := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{rep.Sentinel}, MasterName: rep.Server, MaxRetries: -1})
 			defer c.Close()
 			set := func(key string) {
 				t.Helper()
@@ -90,7 +90,7 @@ func TestSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rep.Close(context.Background())
-	follows := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{rep.Sentinel}, MasterName: rep.Master, MaxRetries: -1})
+	follows := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{rep.Sentinel}, MasterName: rep.Server, MaxRetries: -1})
 	defer follows.Close()
 	old := redis.NewClient(&redis.Options{Addr: s.Redlock[3]})
 	defer old.Close()
@@ -136,12 +136,12 @@ func TestExternalSentinel(t *testing.T) {
 	defer rep.Close(context.Background())
 	cfg := stack.Config{
 		Kind: stack.External, Needs: lock.Redis | lock.RedisQuorum, Addresses: stack.Addresses{
-			Sentinel: []string{rep.Sentinel}, SentinelMaster: rep.Master,
-			Redlock: []string{s.Redlock[0], s.Redlock[1], rep.Master + "@" + rep.Sentinel},
+			Sentinel: []string{rep.Sentinel}, SentinelMaster: rep.Server,
+			Redlock: []string{s.Redlock[0], s.Redlock[1], rep.Server + "@" + rep.Sentinel},
 		},
 	}
 	external := start(t, cfg)
-	if external.RedisVersion != s.RedisVersion || external.Redis != "" || external.SentinelMaster != rep.Master {
+	if external.RedisVersion != s.RedisVersion || external.Redis != "" || external.SentinelMaster != rep.Server {
 		t.Errorf("%q, %+v", external.RedisVersion, external.Addresses)
 	}
 	failsToStart(t, cfg, []badConfig{
@@ -189,8 +189,8 @@ func redisGet(addr, key string) string {
 func TestReplicaDetour(t *testing.T) {
 	a := stack.Addresses{Redis: "r:1", Redlock: []string{"a:1", "b:2"}}
 	got := a.Via(
-		&stack.Replica{Server: "redis", Sentinel: "s:1", Master: "redis"},
-		&stack.Replica{Server: "redlock-2", Sentinel: "s:2", Master: "redlock-2"},
+		&stack.Replica{Server: "redis", Sentinel: "s:1"},
+		&stack.Replica{Server: "redlock-2", Sentinel: "s:2"},
 	)
 	if got.Redis != "" || strings.Join(got.Sentinel, ",") != "s:1" || got.SentinelMaster != "redis" || strings.Join(got.Redlock, ",") != "a:1,redlock-2@s:2" {
 		t.Errorf("%+v", got)

@@ -350,30 +350,24 @@ func (t *Topology) Lag(ctx context.Context) error {
 
 // Kill kills the first master and waits until its replica has been promoted.
 func (t *Topology) Kill(ctx context.Context) error {
-	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
+	return t.takeAway(ctx, func() error { return t.master().Stop(0) })
 }
 
 // Freeze pauses the first master, but leaves its connections open, and waits until its replica has
 // been promoted. The returned Heal resumes the old master.
 func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
-	var frozen *Process
-	err := t.takeAway(ctx, func(p *Process) error {
-		frozen = p
-		return p.Signal(syscall.SIGSTOP)
-	})
-	return func() error {
-		if frozen == nil {
-			return nil
-		}
-		return frozen.Signal(syscall.SIGCONT)
-	}, err
+	master := t.master()
+	err := t.takeAway(ctx, func() error { return master.Signal(syscall.SIGSTOP) })
+	return func() error { return master.Signal(syscall.SIGCONT) }, err
 }
 
-func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) error {
+func (t *Topology) master() *Process { return t.s.Process(t.nodes[0].name) }
+
+func (t *Topology) takeAway(ctx context.Context, strike func() error) error {
 	if err := t.behave(ctx, t.nodes, masterDown, failover, nodeDown); err != nil {
 		return err
 	}
-	if err := strike(t.s.Process(t.nodes[0].name)); err != nil {
+	if err := strike(); err != nil {
 		return err
 	}
 	if err := t.awaitPromotion(ctx); err != nil {
