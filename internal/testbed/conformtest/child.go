@@ -2,7 +2,6 @@ package conformtest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,14 +9,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 )
 
 // childEnv is the environment variable that contains a child process's job.
@@ -37,13 +40,11 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// A report contains what a child process has observed. The child prints it as JSON, in its last line.
-type report struct {
-	Held     int    // number of leases that were acquired
-	Overlaps int    // number of leases acquired while another worker held the same lock
-	HungUp   int    // number of acquires that were cancelled
-	Error    string // any error other than ErrBusy
-	Leaked   string // stack traces of goroutines that outlived the locker
+// counts contains what the workers of a child process have observed.
+type counts struct {
+	held     atomic.Int32 // number of leases that were acquired
+	overlaps atomic.Int32 // number of leases acquired while another worker held the same lock
+	hungUp   atomic.Int32 // number of acquires that were cancelled
 }
 
 // BeChild must be called at the beginning of TestMain in every package that uses the suite. If the
@@ -60,14 +61,15 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	if err == nil {
 		st, err = find(j.Strategy)
 	}
+	var hungUp int32
 	if err == nil {
-		observed := j.run(Subject{Strategy: st, Spec: j.Spec, Open: open})
-		fmt.Println() // the lock may have printed the start of a line
-		err = json.NewEncoder(os.Stdout).Encode(observed)
+		hungUp, err = j.run(Subject{Strategy: st, Spec: j.Spec, Open: open})
 	}
 	if err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	fmt.Printf("\n%d\n", hungUp) // the lock may have printed the start of a line
 	os.Exit(0)
 }
 
@@ -84,35 +86,22 @@ func processes(t *trial) {
 		count = 1
 	}
 	var children sync.WaitGroup
-	reports, errs := make([]report, count), make([]error, count)
+	hungUp, errs := make([]int, count), make([]error, count)
 	for i := range count {
-		children.Go(func() { reports[i], errs[i] = j.inChild(t.ctx) })
+		children.Go(func() { hungUp[i], errs[i] = j.inChild(t.ctx) })
 	}
 	children.Wait()
 	t.must("a child", errors.Join(errs...))
-	hungUp := 0
-	for i, r := range reports {
-		hungUp += r.HungUp
-		switch {
-		case r.Error != "":
-			t.fatalf("process %d: %s", i, r.Error)
-		case r.Overlaps > 0:
-			t.fatalf("process %d: %d of %d leases were valid at the same time as another one", i, r.Overlaps, r.Held)
-		case r.Held == 0:
-			t.fatalf("process %d never got the lock", i)
-		case r.Leaked != "":
-			t.fatalf("process %d has goroutines left at the end: %s", i, r.Leaked)
-		}
-	}
-	if hungUp == 0 {
+	if slices.Max(hungUp) == 0 {
 		t.fatalf("no client waited long enough to test a disconnect")
 	}
 }
 
-func (j job) inChild(ctx context.Context) (r report, err error) {
+// inChild runs the job in a child process. It returns how many acquires the child has cancelled.
+func (j job) inChild(ctx context.Context) (hungUp int, err error) {
 	text, err := json.Marshal(j)
 	if err != nil {
-		return r, err
+		return 0, err
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0], j.Args...)
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
@@ -120,49 +109,50 @@ func (j job) inChild(ctx context.Context) (r report, err error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil { // the testing package prints the reason for a failure to stdout
-		return r, fmt.Errorf("%w: %s%s", err, out, stderr.String())
+		return 0, fmt.Errorf("%w: %s%s", err, out, stderr.String())
 	}
 	out = bytes.TrimSpace(out)
-	return r, json.Unmarshal(out[bytes.LastIndexByte(out, '\n')+1:], &r)
+	return strconv.Atoi(string(out[bytes.LastIndexByte(out, '\n')+1:]))
 }
 
-func (j job) run(s Subject) (total report) {
+// run lets several workers use the locks. It returns an error if a lock breaks a promise.
+func (j job) run(s Subject) (hungUp int32, err error) {
 	before := goleak.IgnoreCurrent()
 	p, err := s.start(longTTL, slack)
 	if err != nil {
-		return report{Error: err.Error()}
+		return 0, err
 	}
-	var (
-		mu      sync.Mutex
-		workers sync.WaitGroup
-		end     = time.Now().Add(childTime)
-	)
+	var seen counts
+	var workers errgroup.Group
+	end := time.Now().Add(childTime)
 	for w := range childWorkers {
-		workers.Go(func() {
+		workers.Go(func() error {
 			for n := w; time.Now().Before(end); n++ {
-				r := j.runOnce(p, n)
-				mu.Lock()
-				total.Held += r.Held
-				total.Overlaps += r.Overlaps
-				total.HungUp += r.HungUp
-				total.Error = cmp.Or(total.Error, r.Error)
-				mu.Unlock()
+				if err := j.runOnce(p, n, &seen); err != nil {
+					return err
+				}
 			}
+			return nil
 		})
 	}
-	workers.Wait()
-	if err := p.stop(); err != nil {
-		total.Error = cmp.Or(total.Error, err.Error())
+	if err := errors.Join(workers.Wait(), p.stop()); err != nil {
+		return 0, err
+	}
+	if n := seen.overlaps.Load(); n > 0 {
+		return 0, fmt.Errorf("%d of %d leases were valid at the same time as another one", n, seen.held.Load())
+	}
+	if seen.held.Load() == 0 {
+		return 0, errors.New("the process never got the lock")
 	}
 	if err := goleak.Find(before); err != nil {
-		total.Leaked = err.Error()
+		return 0, fmt.Errorf("the process has goroutines left at the end: %w", err)
 	}
-	return total
+	return seen.hungUp.Load(), nil
 }
 
 // runOnce acquires a lock and releases it. In every fourth call, it cancels the attempt after a
 // millisecond, as if the client had disconnected.
-func (j job) runOnce(l lock.Locker, n int) (r report) {
+func (j job) runOnce(l lock.Locker, n int, seen *counts) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if n%4 == 3 {
@@ -173,25 +163,26 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 	lease, err := l.Acquire(ctx, j.Keys[key])
 	switch {
 	case errors.Is(err, lock.ErrBusy):
-		return report{}
+		return nil
 	case errors.Is(err, context.Canceled):
-		return report{HungUp: 1}
+		seen.hungUp.Add(1)
+		return nil
 	case err != nil:
-		return report{Error: err.Error()}
+		return err
 	}
-	r.Held = 1
+	seen.held.Add(1)
 	// Mark the holder with a file, to detect overlaps independently of the lock.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
-		r.Overlaps = 1
+		seen.overlaps.Add(1)
 	} else if err != nil {
-		r.Error = err.Error()
+		return err
 	} else {
 		time.Sleep(2 * time.Millisecond)
 		_ = os.Remove(mark)
 	}
 	if err := lease.Release(context.WithoutCancel(ctx)); err != nil {
-		r.Error = "release: " + err.Error()
+		return fmt.Errorf("release: %w", err)
 	}
-	return r
+	return nil
 }
