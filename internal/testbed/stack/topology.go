@@ -33,7 +33,7 @@ type Topology struct {
 
 type member struct {
 	name, addr string
-	bus        string // port at which the nodes of a Cluster talk to each other
+	bus, id    string // of a node of a Cluster: the port for other nodes, and its ID in the Cluster
 	info       serverInfo
 }
 
@@ -163,9 +163,8 @@ func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) erro
 // formCluster joins the nodes into a Cluster, divides the slots among the masters, and adds the
 // replicas.
 func (t *Topology) formCluster(ctx context.Context) error {
-	ids := make([]string, len(t.nodes))
 	err := t.onEach(t.nodes, func(i int, c *redis.Client) (err error) {
-		if ids[i], err = c.ClusterMyID(ctx).Result(); err != nil {
+		if t.nodes[i].id, err = c.ClusterMyID(ctx).Result(); err != nil {
 			return err
 		}
 		if err := c.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil {
@@ -194,7 +193,7 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	if err := t.awaitCluster(ctx, t.nodes, func(nodes string) bool { return strings.Count(nodes, " connected") == len(t.nodes) }); err != nil {
 		return err
 	}
-	err = t.onEach(t.nodes[clusterMasters:], func(i int, c *redis.Client) error { return c.ClusterReplicate(ctx, ids[i]).Err() })
+	err = t.onEach(t.nodes[clusterMasters:], func(i int, c *redis.Client) error { return c.ClusterReplicate(ctx, t.nodes[i].id).Err() })
 	if err != nil {
 		return err
 	}
@@ -275,11 +274,9 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 // moveSlot moves a Cluster slot to another master, like redis-cli --cluster reshard.
 func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	masters := t.nodes[:clusterMasters]
-	ids, owner := make([]string, clusterMasters), ""
-	err := t.onEach(masters, func(i int, c *redis.Client) (err error) {
-		if ids[i], err = c.ClusterMyID(ctx).Result(); err == nil && i == 0 {
-			owner, err = ownerOf(ctx, c, slot)
-		}
+	var owner string
+	err := t.on(to, func(c *redis.Client) (err error) {
+		owner, err = ownerOf(ctx, c, slot)
 		return err
 	})
 	if err != nil || owner == to.addr {
@@ -290,14 +287,13 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 		return fmt.Errorf("slot %d is at %q, which is no longer a master", slot, owner)
 	}
 	from := masters[at]
-	toID, fromID := ids[slices.Index(masters, to)], ids[slices.Index(masters, from)]
 	host, port, _ := net.SplitHostPort(to.addr)
-	err = t.on(to, func(c *redis.Client) error { return c.Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err() })
+	err = t.on(to, func(c *redis.Client) error { return c.Do(ctx, "cluster", "setslot", slot, "importing", from.id).Err() })
 	if err != nil {
 		return err
 	}
 	err = t.on(from, func(c *redis.Client) error {
-		if err := c.Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err(); err != nil {
+		if err := c.Do(ctx, "cluster", "setslot", slot, "migrating", to.id).Err(); err != nil {
 			return err
 		}
 		for {
@@ -319,7 +315,7 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	}
 	inform := append([]*member{to, from}, masters...) // tell the new owner first
 	return t.onEach(inform, func(_ int, c *redis.Client) error {
-		return c.Do(ctx, "cluster", "setslot", slot, "node", toID).Err()
+		return c.Do(ctx, "cluster", "setslot", slot, "node", to.id).Err()
 	})
 }
 
