@@ -88,30 +88,18 @@ func (r *Result) Costs() []Cost {
 			continue // the file comes from another program version, which had this case
 		}
 		c := Cases[i]
-		floored := c
+		by, lowest := cost(c), cost(c.forFloor()).of
 		if row.Strategy == Floor {
-			floored = c.forFloor()
+			by.of = lowest
 		}
-		own, floors := r.series(row.Strategy, c.Name), r.series(Floor, c.Name)
-		values, _ := pairedValues(own, own, cost(floored), cost(floored))
-		x := Cost{Strategy: row.Strategy, Case: c.Name, Figure: costName(c), Values: values, MedianRatio: row.Ratio}
-		over, under := pairedValues(own, floors, cost(floored), cost(c.forFloor()))
+		own := r.series(row.Strategy, c.Name)
+		x := Cost{Strategy: row.Strategy, Case: c.Name, Figure: by.name, MedianRatio: row.Ratio, Median: by.of(Slice{Figures: row.Figures})}
+		x.Values, _ = pairedValues(own, own, by.of, by.of)
+		over, under := pairedValues(own, r.series(Floor, c.Name), by.of, lowest)
 		for k := range over {
 			x.OverFloor = append(x.OverFloor, over[k]/under[k])
 		}
-		x.Median = cost(floored)(Slice{Figures: row.Figures})
 		all = append(all, x)
 	}
 	return all
-}
-
-func costName(c Case) string {
-	switch {
-	case c.contended():
-		return "hand-off gap p50, µs"
-	case c.Workers > 1:
-		return "time per acquisition, µs"
-	default:
-		return "acquire and release p50, µs"
-	}
 }
