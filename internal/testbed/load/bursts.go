@@ -14,13 +14,15 @@ type Bursts struct {
 	sent     []time.Time // when each request was due
 	next     int
 	ended    bool
-	change   chan struct{}                  // closed and replaced by each Send, and by End
+	changed  sync.Cond                      // signals a Send, an End, or the end of the attack
 	hangUps  map[Request]context.CancelFunc // disconnects the client of each sent request
 }
 
 // NewBursts returns a workload that has no requests yet.
 func NewBursts() *Bursts {
-	return &Bursts{change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
+	b := &Bursts{hangUps: map[Request]context.CancelFunc{}}
+	b.changed.L = &b.mu
+	return b
 }
 
 // Send sends all of the requests at the same time.
@@ -31,7 +33,7 @@ func (b *Bursts) Send(requests []Request) {
 	for _, r := range requests {
 		b.requests, b.sent = append(b.requests, r), append(b.sent, now)
 	}
-	b.notifyLocked()
+	b.changed.Broadcast()
 }
 
 // HangUp closes a running request's connection, like a client that gives up. The request's result
@@ -69,12 +71,7 @@ func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
-	b.notifyLocked()
-}
-
-func (b *Bursts) notifyLocked() {
-	close(b.change)
-	b.change = make(chan struct{})
+	b.changed.Broadcast()
 }
 
 // Requests returns how many requests have been sent so far.
@@ -107,23 +104,18 @@ type burstPacer struct {
 
 // Pace waits until the next request is due, or returns true if there are no more requests.
 func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
-	for {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stop := context.AfterFunc(p.ctx, func() {
 		p.mu.Lock()
-		ready, ended, change := hits < uint64(len(p.requests)), p.ended, p.change
-		p.mu.Unlock()
-		switch {
-		case p.ctx.Err() != nil:
-			return 0, true
-		case ready:
-			return 0, false
-		case ended:
-			return 0, true
-		}
-		select {
-		case <-change:
-		case <-p.ctx.Done():
-		}
+		defer p.mu.Unlock()
+		p.changed.Broadcast()
+	})
+	defer stop()
+	for hits >= uint64(len(p.requests)) && !p.ended && p.ctx.Err() == nil {
+		p.changed.Wait()
 	}
+	return 0, hits >= uint64(len(p.requests)) || p.ctx.Err() != nil
 }
 
 func (p burstPacer) due(n uint64) time.Duration {
