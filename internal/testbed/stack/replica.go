@@ -74,7 +74,10 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 	if rep.Addr, _, err = rep.s.serve(ctx, rep.replica(exe), ""); err != nil {
 		return err
 	}
-	rep.Sentinel, _, err = rep.s.serve(ctx, rep.sentinel(exe), "")
+	sentinel := sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Server, rep.watch.Addr, 1, func(ctx context.Context, client *redis.SentinelClient) error {
+		return knowsReplica(ctx, client, rep.Server, rep.Addr)
+	})
+	rep.Sentinel, _, err = rep.s.serve(ctx, sentinel, "")
 	return err
 }
 
@@ -112,14 +115,6 @@ func inStep(ctx context.Context, master, addr string) error {
 		return errNotInStep
 	}
 	return nil
-}
-
-// sentinel describes how to start the Sentinel. The Sentinel is ready once it can promote the
-// replica.
-func (rep *Replica) sentinel(exe string) server {
-	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Server, rep.watch.Addr, 1, func(ctx context.Context, sentinel *redis.SentinelClient) error {
-		return knowsReplica(ctx, sentinel, rep.Server, rep.Addr)
-	})
 }
 
 // sentinelServer describes how to start a Sentinel that watches a master. A failover needs the
