@@ -34,13 +34,13 @@ func TestAnswersAlone(t *testing.T) {
 		has   []string
 		not   []string
 	}{
-		{"answers", []experiment.Cell{cell}, []string{"answers answers", "≥2", "≥: at least this many", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order close together", "there was no ledger to read"}, []string{"ledger ledger", "0.00"}},
+		{"answers", []experiment.Cell{cell}, []string{"- answers -", "≥2", "≥: at least this many", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order close together", "there was no ledger to read"}, []string{"ledger -", "0.00"}},
 		{"units", []experiment.Cell{units}, []string{"foreign: 2 units were sold too many."}, nil},
-		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"ledger ledger", "rlock", "foreign: double-grabs are counted from the answers, because there was no", "none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"0.00"}},
+		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"- ledger -", "rlock", "foreign: double-grabs are counted from the answers, because there was no", "none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"0.00"}},
 		{"answers under a fault", []experiment.Cell{struck(cell)}, []string{"foreign: double-grabs are counted from the answers, because there was no ledger to read"}, nil},
 		{"both under a fault", []experiment.Cell{struck(ledger), struck(lastWriter)}, []string{"none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"no ledger to read"}},
 		{"ledger under a fault", []experiment.Cell{struck(ledger)}, nil, []string{"counted from the answers"}},
-		{"ledger", []experiment.Cell{ledger}, []string{"ledger ledger"}, []string{"counted from the answers", "≥"}},
+		{"ledger", []experiment.Cell{ledger}, []string{"- ledger -"}, []string{"counted from the answers", "≥"}},
 	} {
 		run := &experiment.Run{Config: experiment.RunConfig{Scenario: "rush", Orders: 3, Drivers: 3, Rate: 5, Together: true, Instances: 2, Rules: rules}, Cells: tc.cells}
 		var b bytes.Buffer

@@ -35,16 +35,45 @@ type section struct {
 type table struct {
 	Headings []heading
 	Rows     [][]field
+	stacked  bool // whether a terminal may break a heading at its hyphens
 }
 
 type heading struct {
-	Group string // what the column shares with its neighbours, such as the source of its figures; may be empty
+	Group string // common heading above neighbouring columns in a group; may be empty
 	Name  string
 	Left  bool // whether the column is left-aligned
+	least int  // minimum column width on a terminal
 }
 
 // field is a table entry. Class is its CSS class on an HTML page.
-type field struct{ Text, Class string }
+type field struct {
+	Text, Class string
+	runsOn      bool // whether the text may extend into the columns to its right
+}
+
+// group is a common heading above several neighbouring columns.
+type group struct {
+	Text string
+	Span int
+}
+
+// Groups returns the common headings that appear above the columns, from left to right.
+func (t table) Groups() []group {
+	var groups []group
+	for _, h := range t.Headings {
+		if last := len(groups) - 1; last >= 0 && groups[last].Text == h.Group {
+			groups[last].Span++
+		} else {
+			groups = append(groups, group{h.Group, 1})
+		}
+	}
+	return groups
+}
+
+// Grouped reports whether any column belongs to a group.
+func (t table) Grouped() bool {
+	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
+}
 
 // column is a table column. value formats a row's cell, and class returns the cell's CSS class.
 // class may be nil.
@@ -117,7 +146,7 @@ func (d *document) add(sections ...section) {
 	d.Sections = append(d.Sections, catalog.Filter(sections, func(s section) bool { return len(s.Lines) > 0 || len(s.Table.Rows) > 0 })...)
 }
 
-// explain adds a legend of the marks and the groups in the tables so far, except those that
+// explain adds a legend of the marks and the common headings in the tables so far, except those that
 // the document has already explained.
 func (d *document) explain() {
 	var lines []string
@@ -132,7 +161,7 @@ func (d *document) explain() {
 	d.add(section{Lines: lines})
 }
 
-// shows reports whether the table has a group with this name, or an entry with this mark.
+// shows reports whether the table has a common heading with this name, or an entry with this mark.
 func (t table) shows(name string) bool {
 	if slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group == name }) {
 		return true

@@ -12,8 +12,9 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// With these widths, the table for two actors is at most 120 characters wide.
+// With these widths, the table for two actors is 120 characters wide.
 const (
+	minActorWidth = 18
 	maxActorWidth = 28
 	maxStoreWidth = 24
 	maxStackLines = 40
@@ -75,7 +76,7 @@ func contradiction(f explore.Failure) string {
 func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
 	for _, a := range actors {
-		t.Headings = append(t.Headings, heading{Name: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), Left: true})
+		t.Headings = append(t.Headings, heading{Name: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), Left: true, least: minActorWidth})
 	}
 	for _, name := range []string{"in the stores", "believes", "holds"} {
 		t.Headings = append(t.Headings, heading{Name: name, Left: true})
@@ -88,16 +89,19 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the table row for step n. If the step does not belong to an actor, its text is in
-// the first actor's column. The servers' state appears only after a change.
+// stepRow returns the table row for step n. If the step does not belong to an actor, its text spans
+// all actors' columns. The servers' state appears only after a change.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
 		row[0].Text = lostMark
 	}
 	did := make([]field, len(actors))
-	i := slices.IndexFunc(actors, func(a schedule.Actor) bool { return a.Name == m.Step.Actor })
-	did[max(i, 0)].Text = wrap(describeMoment(m), maxActorWidth)
+	if i := slices.IndexFunc(actors, func(a schedule.Actor) bool { return a.Name == m.Step.Actor }); i >= 0 {
+		did[i].Text = wrap(describeMoment(m), maxActorWidth)
+	} else {
+		did[0] = field{Text: wrap(describeMoment(m), len(actors)*(minActorWidth+2)-2), runsOn: true}
+	}
 	store := ""
 	if n == 1 || !slices.Equal(m.Store, before.Store) {
 		store = catalog.Join(m.Store, "\n", func(text string) string { return wrap(text, maxStoreWidth) })

@@ -59,7 +59,7 @@ func faultsOf(cells []experiment.Cell) []catalog.Fault {
 // verdicts returns a table with each strategy's verdict under each fault. A cell stays empty if its
 // combination has not run.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
-	t := table{Headings: []heading{{Name: "strategy", Left: true}}}
+	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
 		t.Headings = append(t.Headings, heading{Name: string(f), Left: true})
 	}

@@ -43,9 +43,13 @@ func writeLines(b *strings.Builder, lines []string) {
 
 func (t table) widths() []int {
 	widths := make([]int, len(t.Headings))
-	for _, row := range append([][]field{t.head()}, t.Rows...) {
-		for j, f := range row {
-			for line := range strings.SplitSeq(f.Text, "\n") {
+	for j, h := range t.Headings {
+		widths[j] = h.least
+		for _, row := range append([][]field{t.head()}, t.Rows...) {
+			if row[j].runsOn {
+				continue
+			}
+			for line := range strings.SplitSeq(row[j].Text, "\n") {
 				widths[j] = max(widths[j], width(line))
 			}
 		}
@@ -59,6 +63,9 @@ func (t table) text(b *strings.Builder, gap int) {
 		return
 	}
 	widths := t.widths()
+	if line := strings.TrimRight(t.groupLine(widths, gap), " "); line != "" {
+		fmt.Fprintln(b, line)
+	}
 	for _, row := range append([][]field{t.head()}, t.Rows...) {
 		t.textRow(b, row, widths, gap)
 	}
@@ -87,19 +94,47 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the column headings. The group and each part of a hyphenated name have their own line.
-// All headings end on the same line.
+// head returns the column headings. It pads short headings with empty lines above, so that all
+// headings end on the same line.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
 	for j, h := range t.Headings {
-		head[j].Text = strings.TrimPrefix(h.Group+"\n", "\n") + strings.ReplaceAll(h.Name, "-", "\n")
+		head[j].Text = h.Name
+		if t.stacked {
+			head[j].Text = strings.ReplaceAll(h.Name, "-", "\n")
+		}
 		height = max(height, strings.Count(head[j].Text, "\n"))
 	}
 	for j := range head {
 		head[j].Text = strings.Repeat("\n", height-strings.Count(head[j].Text, "\n")) + head[j].Text
 	}
 	return head
+}
+
+// groupLine returns a line with the common headings above several columns. If a common heading is
+// too wide, it widens the first of its columns.
+func (t table) groupLine(widths []int, gap int) string {
+	line, from := "", 0
+	for _, g := range t.Groups() {
+		span := -gap
+		for _, w := range widths[from : from+g.Span] {
+			span += w + gap
+		}
+		text := g.Text
+		if extra := width(text) - span; extra > 0 {
+			widths[from] += extra
+			span += extra
+		}
+		fill := " "
+		if span >= width(text)+4 && text != "" {
+			fill, text = "-", " "+text+" "
+		}
+		rest := span - width(text)
+		line += strings.Repeat(fill, rest/2) + text + strings.Repeat(fill, rest-rest/2) + strings.Repeat(" ", gap)
+		from += g.Span
+	}
+	return line
 }
 
 func width(s string) int { return utf8.RuneCountInString(s) }
