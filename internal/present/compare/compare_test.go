@@ -357,7 +357,7 @@ func TestDifferences(t *testing.T) {
 			}
 		}
 	}
-	compared = append(compared, "Seed", "Args", "Repeat") // these do not affect the figures, or other fields show their effect
+	compared = append(compared, "Seed", "Args", "Files", "Repeat") // these do not affect the figures, or other fields show their effect
 	for i := range reflect.TypeFor[config]().NumField() {
 		if name := reflect.TypeFor[config]().Field(i).Name; !slices.Contains(compared, name) {
 			t.Errorf("two runs with different %s are compared without a warning", name)
