@@ -8,7 +8,6 @@ import (
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
-	"grablab/internal/order"
 )
 
 // Wider lists faults that do more harm in a search than on real servers. With a fault in Faults, a
@@ -46,34 +45,6 @@ func Claimed(s lock.Strategy, f catalog.Fault, units int) catalog.Verdict {
 	return worst
 }
 
-// Expected returns the expected verdict of a strategy under the given faults, for an order with the
-// given number of units. It is the worst of the verdicts without a fault and under each single fault.
-//
-// It returns "" if there is no expectation, for example because the guard is not the strategy's
-// default.
-func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault, units int) catalog.Verdict {
-	v := expectedOrder(s, guard, faults, units)
-	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
-	if v != "" && slices.ContainsFunc(faults, breaksLock) {
-		return catalog.Unsafe // a property of the lock breaks, even if the order is safe
-	}
-	return v
-}
-
-// expectedOrder returns the verdict that we expect for the order only. It ignores the lock's other
-// properties.
-func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault, units int) catalog.Verdict {
-	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
-	if broken || s.GuardedBy(guard) != s.Guard {
-		return ""
-	}
-	worst := s.Expected(catalog.NoFault)
-	for _, f := range faults {
-		worst = worstFailing(worst, Claimed(s, f, units))
-	}
-	return worst
-}
-
 // claimed returns the verdict that the registry predicts for a search. It returns "" if the search
 // checks too few properties, or has too few actors, to find every expected failure.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
@@ -89,7 +60,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 }
 
 // claims contains the verdicts that we expect for the order only, and for all properties together.
-// An empty verdict means that we expect nothing in particular.
+// Each is the worst of the verdicts without a fault and under each single fault. An empty verdict
+// means that we expect nothing in particular.
 type claims struct {
 	order, all catalog.Verdict
 	blocks     bool // whether a lock or a unit may stay behind, so that other drivers have to wait for it
@@ -99,23 +71,34 @@ type claims struct {
 // ends early is no reason to break them.
 var blocking = []string{catalog.StuckOrder, catalog.NoLostWakeup, catalog.ReleaseEffective, catalog.NoResidue}
 
+// claimsUnder returns what we expect under the given faults. We expect nothing from the user's own
+// strategies, from known-broken ones, from a guard that is not the strategy's default, and from a
+// lock within one process if there is only one instance.
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
-	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
-		return claims{} // we expect nothing from a single instance
+	s := set.Strategy
+	isListed := func(all []lock.Strategy) bool {
+		return slices.ContainsFunc(all, func(o lock.Strategy) bool { return o.Name == s.Name })
 	}
-	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
+	if cfg.Instances == 1 && s.Excludes == catalog.PerProcess || isListed(cfg.Own) {
 		return claims{}
 	}
 	late := slices.Contains(faults, catalog.Latency) // a late grant may leave less than half of the lease
 	if cfg.Work >= cfg.TTL || late && cfg.Work > cfg.TTL/2 {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the "slow" fault
 	}
-	c := claims{order: expectedOrder(set.Strategy, set.Guard, faults, set.Stock), all: Expected(set.Strategy, set.Guard, faults, set.Stock)}
-	if c.all != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
-		c.all, c.blocks = catalog.Unsafe, true
-	}
+	c := claims{order: s.Expected(catalog.NoFault)}
 	for _, f := range faults {
-		c.blocks = c.blocks || mayBlock(set.Strategy, f, set.Stock)
+		c.order = worstFailing(c.order, Claimed(s, f, set.Stock))
+		c.blocks = c.blocks || mayBlock(s, f, set.Stock)
+	}
+	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
+	switch c.all = c.order; {
+	case isListed(lock.KnownBroken) || s.GuardedBy(set.Guard) != s.Guard:
+		c.order, c.all = "", ""
+	case cfg.FaultCount > 1 && keepsLostGrant(s, faults):
+		c.all, c.blocks = catalog.Unsafe, true
+	case slices.ContainsFunc(faults, breaksLock):
+		c.all = catalog.Unsafe // a property of the lock breaks, even if the order is safe
 	}
 	return c
 }

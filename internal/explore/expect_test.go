@@ -53,7 +53,7 @@ func TestExpected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := explore.Expected(s, tt.guard, tt.faults, 1); got != tt.want {
+		if got := explore.Expected(s, tt.guard, tt.faults); got != tt.want {
 			t.Errorf("%s %s with %v: %q, want %q", tt.strategy, tt.guard, tt.faults, got, tt.want)
 		}
 	}
