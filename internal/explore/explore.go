@@ -108,19 +108,20 @@ func (c Config) withDefaults() (Config, error) {
 		c.Properties = Properties
 	}
 	c.Workers = max(c.Workers, 1)
-	switch {
-	case c.Actors < 1 || c.Actors > MaxActors:
-		return c, fmt.Errorf("%w: the number of actors is %d: use 1 to %d", ErrConfig, c.Actors, MaxActors)
-	case c.Nodes < DefaultNodes || c.Nodes > MaxNodes:
-		return c, fmt.Errorf("%w: the number of nodes is %d: use %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
-	case c.Stock < 0 || c.Stock > MaxActors:
-		return c, fmt.Errorf("%w: the number of units is %d: use 1 to %d", ErrConfig, c.Stock, MaxActors)
-	case c.Instances < 1 || c.Instances > sim.Instances:
-		return c, fmt.Errorf("%w: the number of instances is %d: use 1 to %d", ErrConfig, c.Instances, sim.Instances)
-	case c.Preemptions < 0 || c.Preemptions > MaxPreemptions:
-		return c, fmt.Errorf("%w: the number of preemptions is %d: use 0 to %d", ErrConfig, c.Preemptions, MaxPreemptions)
-	case c.FaultCount < 0 || c.FaultCount > MaxFaultCount:
-		return c, fmt.Errorf("%w: the number of faults in one schedule is %d: use 0 to %d", ErrConfig, c.FaultCount, MaxFaultCount)
+	for _, l := range []struct {
+		what           string
+		n, least, most int
+	}{
+		{"actors", c.Actors, 1, MaxActors},
+		{"nodes", c.Nodes, DefaultNodes, MaxNodes},
+		{"units", cmp.Or(c.Stock, 1), 1, MaxActors},
+		{"instances", c.Instances, 1, MaxInstances},
+		{"preemptions", c.Preemptions, 0, MaxPreemptions},
+		{"faults in one schedule", c.FaultCount, 0, MaxFaultCount},
+	} {
+		if l.n < l.least || l.n > l.most {
+			return c, fmt.Errorf("%w: the number of %s is %d: use %d to %d", ErrConfig, l.what, l.n, l.least, l.most)
+		}
 	}
 	return c, errors.Join(knownNames("fault", c.Faults, Faults), knownNames("property", c.Properties, Properties))
 }
@@ -215,6 +216,9 @@ func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, 
 	if err != nil {
 		return nil, err
 	}
+	if progress == nil {
+		progress = func(Result) {}
+	}
 	var results []Result
 	for _, name := range cfg.Strategies {
 		set, err := newSetting(cfg, name)
@@ -257,12 +261,14 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	visited := search.Visited{}
 	workers, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
-	result := func(s search.Summary) Result { // leaves out the failures, because they are confirmed later
+	confirmed := confirmer{known: map[findingID]Failure{}}
+	result := func(s search.Summary, settled bool) (Result, error) {
+		failures, err := confirmed.failures(s, settled)
 		return Result{
 			Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
-			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
+			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason, Failures: judgeClaims(cfg, set, failures),
 			Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: time.Since(began),
-		}
+		}, err
 	}
 	searchCfg := search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, First: cfg.First, NoMerge: cfg.NoMerge, Schedules: cfg.Schedules}
 	switch {
@@ -274,7 +280,8 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		searchCfg.Kind = func(_ search.Violation, steps []schedule.Step) string { return kindOf(steps) }
 	}
 	if ended, ok := errors.AsType[*endedError](err); ok {
-		r := endedAlone(result(search.Summary{}), set, ended)
+		r, _ := result(search.Summary{}, false)
+		r = endedAlone(r, set, ended)
 		r.Failures = judgeClaims(cfg, set, r.Failures)
 		return r, nil
 	}
@@ -287,20 +294,18 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(cfg.Seconds*float64(time.Second)))
 		defer cancel()
 	}
-	searchers := catalog.Map(workers, func(w worker) search.Worker { return w })
-	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]Failure{}}
-	summary, err := search.New(searchCfg, visited).Run(ctx, searchers, func(s search.Summary) {
-		if r := result(s); progress != nil {
-			r.Failures, _ = confirmed.failures(s, true) // the final call returns any error again
-			r.Failures = judgeClaims(cfg, set, r.Failures)
-			progress(r)
-		}
+	confirmed.set, confirmed.worker = set, workers[0]
+	summary, err := search.New(searchCfg, visited).Run(ctx, catalog.Map(workers, func(w worker) search.Worker { return w }), func(s search.Summary) {
+		r, _ := result(s, true) // the final call returns any error again
+		progress(r)
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	r, err := confirmed.conclude(result(summary), summary)
-	r.Failures = judgeClaims(cfg, set, r.Failures)
+	r, err := result(summary, false)
+	if errors.Is(err, errDiffers) {
+		r.Verdict, r.Complete, r.Reason, err = catalog.Unknown, false, err.Error(), nil
+	}
 	if r.Verdict == catalog.Unknown && r.Reason == TimeOver {
 		r.Expected = "" // the search had too little time for a comparison with the expected verdict
 	}
@@ -335,9 +340,7 @@ func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.A
 }
 
 func verdict(s search.Summary) catalog.Verdict {
-	v := verdictOf(func(p string) bool {
-		return slices.ContainsFunc(s.Findings, func(f search.Finding) bool { return f.Property == p })
-	})
+	v := verdictOf(catalog.Map(s.Findings, func(f search.Finding) string { return f.Property }))
 	if v == catalog.Safe && !s.Complete {
 		return catalog.Unknown
 	}
@@ -346,16 +349,15 @@ func verdict(s search.Summary) catalog.Verdict {
 
 // verdictOf derives the verdict from the broken properties. The verdict is "stuck" only if no other
 // property is broken.
-func verdictOf(broken func(property string) bool) catalog.Verdict {
-	for _, p := range append([]string{catalog.Survives}, Properties...) {
-		if p != catalog.StuckOrder && broken(p) {
-			return catalog.Unsafe
-		}
-	}
-	if broken(catalog.StuckOrder) {
+func verdictOf(broken []string) catalog.Verdict {
+	switch {
+	case len(broken) == 0:
+		return catalog.Safe
+	case slices.ContainsFunc(broken, func(property string) bool { return property != catalog.StuckOrder }):
+		return catalog.Unsafe
+	default:
 		return catalog.Stuck
 	}
-	return catalog.Safe
 }
 
 // find returns the strategy with this name. It looks at the user's own strategies first.

@@ -54,17 +54,6 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result. If a failure is not reproducible, the verdict
-// becomes unknown.
-func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
-	r.Failures, err = c.failures(s, false)
-	if errors.Is(err, errDiffers) {
-		r.Verdict, r.Complete, r.Reason = catalog.Unknown, false, err.Error()
-		err = nil
-	}
-	return r, err
-}
-
 // kindOf names the faults in a schedule, such as "a lease ends, crash". The search groups failures
 // by this name.
 func kindOf(steps []schedule.Step) string {
@@ -202,14 +191,12 @@ func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, wen
 		mark(f.Moments, v.Step)
 		r.Failures = append(r.Failures, f)
 	}
-	r.Verdict = verdictOf(func(p string) bool {
-		return slices.ContainsFunc(broken, func(v search.Violation) bool { return v.Property == p })
-	})
+	r.Verdict = verdictOf(catalog.Map(broken, func(v search.Violation) string { return v.Property }))
 	if r.Verdict == catalog.Safe {
 		r.Verdict = catalog.Unknown
 	}
 	if strategy == sched.Strategy && sched.Property != "" {
-		r.Expected = verdictOf(func(p string) bool { return p == sched.Property })
+		r.Expected = verdictOf([]string{sched.Property})
 	}
 	return r
 }
