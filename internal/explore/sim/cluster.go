@@ -98,7 +98,7 @@ type instance struct {
 	ahead     time.Duration   // how far its wall clock is ahead
 	askedTime atomic.Bool     // whether it has read its wall clock
 	tokens    int             // the number of tokens that it has created
-	rivals    uint8           // a bit set of the actors in other processes that wait for the lock, as far as a renewal has reported them; see Promises.Turns
+	rivals    actorSet        // the actors in other processes that wait for the lock, as far as a renewal has reported them; see Promises.Turns
 	cut       map[string]bool // the broken networks: [schedule.DB] or [schedule.Locks]
 }
 

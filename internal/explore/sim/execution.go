@@ -75,8 +75,8 @@ type actor struct {
 	cancel   context.CancelFunc
 	counts   map[[2]string]int  // the number of its calls by phase and target
 	observed search.Fingerprint // a hash of the database and SUBSCRIBE replies that it has received
-	before   uint8              // a bit set of the actors that had acquired the lock before this actor began
-	met      uint8              // a bit set of the actors that were active, or whose calls had not ended, when this actor began
+	before   actorSet           // the actors that had acquired the lock before this actor began
+	met      actorSet           // the actors that were active, or whose calls had not ended, when this actor began
 
 	begun, done, dead, hung, cancelled bool
 
@@ -94,7 +94,7 @@ type actor struct {
 	held        string        // the value that a majority of servers stored when its acquire succeeded; "" if none
 	askedOn     []*node       // the servers that its release has asked
 	goneOn      []*node       // the servers in askedOn that had lost its lease before the release
-	behind      uint8         // a bit set of the actors that must get the lock before this actor
+	behind      actorSet      // the actors that must get the lock before this actor
 	releaseCut  bool          // whether one of its release calls got no reply
 	lingered    time.Duration // how long it has been running since its driver left
 	straggled   time.Duration // how long it has waited for only a minority of the servers
@@ -115,6 +115,21 @@ type actor struct {
 	freed          catalog.Facts            // how another actor's release freed this actor's lock; 0 if none did
 	timesForgotten int                      // how many times a server has lost all data including its lease
 	lostTo         catalog.Facts            // why a server has lost only its lease, for example an eviction
+}
+
+// An actorSet has one bit for each actor, by index.
+type actorSet uint8
+
+func (s actorSet) has(a *actor) bool { return s&(1<<a.index) != 0 }
+
+// actorsThat returns the set of the actors for which is returns true.
+func (w *world) actorsThat(is func(*actor) bool) (set actorSet) {
+	for _, a := range w.actors {
+		if is(a) {
+			set |= 1 << a.index
+		}
+	}
+	return set
 }
 
 // An event is one entry in the history of an instance, together with the actor that caused it.

@@ -61,7 +61,7 @@ type call struct {
 	awaits    bool               // whether the client needs a connection before it sends the call
 	lost      error              // the client's error for a lost reply; nil means errLost
 	renewed   []lookedFor        // for a renewal: the leases that it tried to extend
-	waiters   uint8              // for a renewal: a bit set of the actors in other processes that were waiting
+	waiters   actorSet           // for a renewal: the actors in other processes that were waiting
 	releasing bool               // whether the actor began its release before this call
 	text      func() string      // formats the request and its reply after the call
 }

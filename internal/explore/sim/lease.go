@@ -101,10 +101,10 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	// On a ZooKeeper server, each call renews its instance's session, even if the reply is lost.
 	_, sessions := c.node.lockServer.(*zkServer)
 	_, keepAlive := c.request.(*pb.LeaseKeepAliveRequest) // it names no token, but each actor has a lease of its own
-	for i, a := range l.world.actors {
-		if l.cluster.Strategy.Promises.Turns && a.inst != c.actor.inst && l.gate.isQueuedLocked(a) {
-			c.waiters |= 1 << i
-		}
+	if l.cluster.Strategy.Promises.Turns {
+		c.waiters |= l.world.actorsThat(func(a *actor) bool { return a.inst != c.actor.inst && l.gate.isQueuedLocked(a) })
+	}
+	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
 		switch own := c.names(a.value) || keepAlive && a == c.actor; {
@@ -351,16 +351,11 @@ func (l *leaseBook) inherit(a *actor) {
 	}
 }
 
-// leasedActors returns a bit set of the actors with a valid lease.
-func (l *leaseBook) leasedActors() (set uint8) {
+// leasedActors returns the actors with a valid lease.
+func (l *leaseBook) leasedActors() actorSet {
 	l.gate.mu.Lock() // needed because a timer may end a session at this moment
 	defer l.gate.mu.Unlock()
-	for i, a := range l.world.actors {
-		if l.leaseLeft(a) > 0 {
-			set |= 1 << i
-		}
-	}
-	return set
+	return l.world.actorsThat(func(a *actor) bool { return l.leaseLeft(a) > 0 })
 }
 
 // byLeases reports whether checking this event depends on which leases are still valid.

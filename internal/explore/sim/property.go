@@ -86,23 +86,24 @@ func (o *oracle) judgeHolder(a *actor) {
 	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.causes.isDisturbed() && !jumped {
 		o.recordViolation(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
 	}
-	if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
+	if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead || a.lags() {
 		return
 	}
-	if !a.lags() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a) {
-		for _, property := range []string{catalog.LossNotified, catalog.RenewsOwn} { // record both, because no claim about a fault covers the second property
-			o.recordViolation(property, o.causes.howLost(a), "%s's renewal found that its lease was gone, but %s was not told", a.name, a.name)
-		}
+	known := ""
+	switch {
+	case len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a):
+		known = "renewal found that its lease was gone"
+	case o.sessionExpired(a):
+		known = "client knew that its session had expired"
 	}
-	if !a.lags() && o.sessionExpired(a) {
-		for _, property := range []string{catalog.LossNotified, catalog.RenewsOwn} {
-			o.recordViolation(property, o.causes.howLost(a), "%s's client knew that its session had expired, but %s was not told", a.name, a.name)
-		}
+	if known != "" { // record two properties, because no claim about a fault covers the second one
+		o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "%s's %s, but %s was not told", a.name, known, a.name)
+		o.recordViolation(catalog.RenewsOwn, o.causes.howLost(a), "%s's %s, but %s was not told", a.name, known, a.name)
 	}
-	if !a.lags() && !a.paused() && a.believed != 0 && o.world.elapsed() > a.believed+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
+	if !a.paused() && a.believed != 0 && o.world.elapsed() > a.believed+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
 		o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s's lease has ended by its own clock, but %s was not told", a.name, a.name)
 	}
-	if !a.lags() && ranOut {
+	if ranOut {
 		o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "%s's lease has expired, but %s was not told", a.name, a.name)
 	}
 }
@@ -269,11 +270,11 @@ func (w *world) row() order.Order {
 }
 
 func (o *oracle) judgeGrant(a *actor) {
-	for i, b := range o.world.actors {
+	for _, b := range o.world.actors {
 		if b == a || !b.granted {
 			continue
 		}
-		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.before&(1<<i) != 0) {
+		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.before.has(b)) {
 			how := o.causes.whyBoth(a, b)
 			if o.leases.leaseLeft(a) <= 0 {
 				how |= o.causes.howLost(a)

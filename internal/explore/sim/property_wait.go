@@ -33,24 +33,21 @@ func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
 	}
-	for i, b := range o.world.actors {
+	for _, b := range o.world.actors {
 		waits := o.world.elapsed()-b.begin < o.cluster.Wait
-		if waits && !o.causes.isDisturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
+		if waits && !o.causes.isDisturbed() && a.behind.has(b) && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
 			o.recordViolation(catalog.OrderOfService, 0, "%s got the lock, but %s had waited longer", a.name, b.name)
 		}
 	}
 }
 
-// queuesBehind returns a bit set of the actors that must get the lock before actor a.
-func (o *oracle) queuesBehind(a *actor) (behind uint8) {
+// queuesBehind returns the actors that must get the lock before actor a.
+func (o *oracle) queuesBehind(a *actor) actorSet {
 	among := o.cluster.Strategy.Promises.InOrder
-	for i, b := range o.world.actors {
-		first := among == catalog.Global || among == catalog.PerProcess && a.inst == b.inst || a.inst.rivals&(1<<i) != 0
-		if b != a && first && o.gate.isQueuedLocked(b) {
-			behind |= 1 << i
-		}
-	}
-	return behind
+	return o.world.actorsThat(func(b *actor) bool {
+		first := among == catalog.Global || among == catalog.PerProcess && a.inst == b.inst || a.inst.rivals.has(b)
+		return b != a && first && o.gate.isQueuedLocked(b)
+	})
 }
 
 // isQueuedLocked reports whether an actor waits for the lock without a pending call, which may

@@ -211,14 +211,8 @@ func (x *execution) begin(a *actor) bool {
 		a.expiries = s.timesExpired(a.inst)
 	}
 	x.gate.mu.Lock()
-	for i, b := range x.world.actors {
-		if b.granted {
-			a.before |= 1 << i
-		}
-		if b != a && b.begun && (!b.done || x.gate.hasCallLocked(b.sent)) {
-			a.met |= 1 << i
-		}
-	}
+	a.before = x.world.actorsThat(func(b *actor) bool { return b.granted })
+	a.met = x.world.actorsThat(func(b *actor) bool { return b != a && b.begun && (!b.done || x.gate.hasCallLocked(b.sent)) })
 	a.behind, a.impeded = x.oracle.queuesBehind(a), !x.oracle.isCalmLocked()
 	x.gate.mu.Unlock()
 	x.world.running.Go(func() {
