@@ -130,9 +130,7 @@ func (o *oracle) judgeRemains() {
 // units.
 func (o *oracle) probeUntilTaken() (told bool, left int) {
 	for range o.cluster.units() {
-		o.probes++
-		answer := o.cluster.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: o.world.probe.driver + int64(o.probes-1), TryOnce: true})
-		switch answer.Outcome {
+		switch o.grab(o.cluster.prober).Outcome {
 		case grab.Grabbed:
 		case grab.Taken:
 			left = max(0, o.cluster.units()-len(o.world.ledger()))
@@ -152,8 +150,7 @@ func (o *oracle) judgeLimits() {
 		if o.cluster.locks() || slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }) {
 			continue
 		}
-		answer := o.cluster.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: a.driver, TryOnce: true})
-		if answer.Reason == grab.PerDriver {
+		if o.grabAs(o.cluster.prober, a.driver).Reason == grab.PerDriver {
 			o.recordViolation(catalog.StuckOrder, 0, "%s's driver has no unit, but is told that it has enough units", a.name)
 		}
 	}
@@ -180,9 +177,18 @@ func (o *oracle) judgeProcesses() {
 // grabsOn reports whether a new driver can grab the order at an instance, or is told that the order
 // is taken.
 func (o *oracle) grabsOn(inst *instance) bool {
-	o.probes++
-	answer := inst.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: o.world.probe.driver + int64(o.probes-1), TryOnce: true})
+	answer := o.grab(inst)
 	return answer.Outcome == grab.Taken || answer.Outcome == grab.Grabbed
+}
+
+// grab tries once to grab the order, with a new driver.
+func (o *oracle) grab(inst *instance) grab.Answer {
+	o.probes++
+	return o.grabAs(inst, o.world.probe.driver+int64(o.probes-1))
+}
+
+func (o *oracle) grabAs(inst *instance, driver int64) grab.Answer {
+	return inst.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: driver, TryOnce: true})
 }
 
 // judgeBusy records a violation if no one can get the lock after all actors have ended.
