@@ -29,15 +29,10 @@ type etcdServer struct {
 	mu       sync.Mutex // held during one request
 	revision int64
 	keys     map[string]*mvccpb.KeyValue
-	leases   map[int64]*etcdLease
+	leases   map[int64]*expiry
 	granted  int64             // the number of leases granted so far
 	history  []*clientv3.Event // the events of all revisions
 	watches  []*etcdWatch
-}
-
-type etcdLease struct {
-	id int64
-	*expiry
 }
 
 // shortestEtcdLease is the minimum TTL of an etcd server with an election timeout of 500 ms.
@@ -83,7 +78,7 @@ func (s *etcdServer) listeners(string) int {
 
 func (s *etcdServer) reset() {
 	s.revision, s.granted = 1, 0
-	s.keys, s.leases = map[string]*mvccpb.KeyValue{}, map[int64]*etcdLease{}
+	s.keys, s.leases = map[string]*mvccpb.KeyValue{}, map[int64]*expiry{}
 	s.history, s.watches = nil, nil
 }
 
@@ -133,16 +128,15 @@ func (s *etcdServer) headerLocked() *pb.ResponseHeader {
 	return &pb.ResponseHeader{Revision: s.revision}
 }
 
-func (s *etcdServer) grantLocked(seconds int64) *etcdLease {
-	s.granted++
-	l := &etcdLease{id: firstEtcdLease + s.granted - 1}
-	l.expiry = newExpiry(time.Duration(seconds)*time.Second, &s.mu, func() { s.endLocked(l) })
+func (s *etcdServer) grantLocked(seconds int64) *expiry {
+	l := newExpiry(firstEtcdLease+s.granted, time.Duration(seconds)*time.Second, &s.mu, s.endLocked)
 	s.leases[l.id] = l
+	s.granted++
 	return l
 }
 
 // endLocked ends a lease and deletes its keys.
-func (s *etcdServer) endLocked(l *etcdLease) {
+func (s *etcdServer) endLocked(l *expiry) {
 	l.stop()
 	delete(s.leases, l.id)
 	s.commitLocked(func(revision int64) {

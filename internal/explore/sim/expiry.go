@@ -8,6 +8,7 @@ import (
 // expiry is a timer that calls a function when an etcd lease or a ZooKeeper session expires.
 // Callers of its methods must hold the server's mutex.
 type expiry struct {
+	id    int64
 	ttl   time.Duration
 	until time.Time
 	timer *time.Timer
@@ -20,13 +21,13 @@ const tick = 11 * time.Nanosecond
 
 // newExpiry starts a lease timer. If the lease is not renewed within ttl, the timer locks mu and
 // calls end.
-func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
-	e := &expiry{ttl: ttl}
+func newExpiry(id int64, ttl time.Duration, mu sync.Locker, end func(*expiry)) *expiry {
+	e := &expiry{id: id, ttl: ttl}
 	e.timer = time.AfterFunc(ttl+tick, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !e.ended && !time.Now().Before(e.until) {
-			end()
+			end(e)
 		}
 	})
 	e.renew()

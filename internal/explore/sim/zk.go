@@ -49,7 +49,6 @@ type zkNode struct {
 }
 
 type zkSession struct {
-	id int64
 	*expiry
 	conn *zkConn // nil if the session has no connection
 }
@@ -151,8 +150,8 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	case id == 0:
 		s.begun++
 		s.zxid++
-		session = &zkSession{id: s.begun}
-		session.expiry = newExpiry(min(max(timeout, zkShortest), zkLongest), &s.mu, func() { s.endLocked(session) })
+		session = &zkSession{}
+		session.expiry = newExpiry(s.begun, min(max(timeout, zkShortest), zkLongest), &s.mu, func(*expiry) { s.endLocked(session) })
 		s.sessions[session.id] = session
 	case !ok:
 		if c.owner != nil {
