@@ -221,7 +221,7 @@ func (c *Cluster) Close() {
 		}
 	}
 	for _, r := range serversOf[*redisServer](c) {
-		r.close()
+		r.redis.Close()
 	}
 }
 

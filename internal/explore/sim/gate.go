@@ -53,17 +53,16 @@ type call struct {
 	ctx    context.Context
 
 	decided   chan schedule.Kind
-	outcome   schedule.Kind      // the kind of step that decided the call, such as ReplyLost; 0 if none has
-	deliver   func()             // executes a SUBSCRIBE, because its caller does not wait at the gate
-	sent      [][]any            // the commands, which may arrive after the caller has given up
-	commands  search.Fingerprint // the hash of sent; 0 until it is needed
-	request   any                // a request to etcd; it may arrive late, like sent
-	awaits    bool               // whether the client needs a connection before it sends the call
-	lost      error              // the client's error for a lost reply; nil means errLost
-	renewed   []lookedFor        // for a renewal: the leases that it tried to extend
-	waiters   actorSet           // for a renewal: the actors in other processes that were waiting
-	releasing bool               // whether the actor began its release before this call
-	text      func() string      // formats the request and its reply after the call
+	outcome   schedule.Kind // the kind of step that decided the call, such as ReplyLost; 0 if none has
+	deliver   func()        // executes a SUBSCRIBE, because its caller does not wait at the gate
+	sent      [][]any       // the commands, which may arrive after the caller has given up
+	request   any           // a request to etcd; it may arrive late, like sent
+	awaits    bool          // whether the client needs a connection before it sends the call
+	lost      error         // the client's error for a lost reply; nil means errLost
+	renewed   []lookedFor   // for a renewal: the leases that it tried to extend
+	waiters   actorSet      // for a renewal: the actors in other processes that were waiting
+	releasing bool          // whether the actor began its release before this call
+	text      func() string // formats the request and its reply after the call
 }
 
 func (c *call) step(kind schedule.Kind) schedule.Step {
@@ -355,20 +354,18 @@ func (g *gate) noteReply(c *call, err error) {
 
 // fingerprint returns a hash of the call and its commands. The hash does not depend on the server.
 func (c *call) fingerprint() search.Fingerprint {
-	if c.commands == 0 {
-		c.commands = search.EmptyFingerprint
-		for _, args := range c.sent {
-			for _, arg := range args {
-				text, ok := arg.(string)
-				if !ok {
-					text = fmt.Sprint(arg)
-				}
-				c.commands = c.commands.Text(text)
+	f := search.EmptyFingerprint
+	for _, args := range c.sent {
+		for _, arg := range args {
+			text, ok := arg.(string)
+			if !ok {
+				text = fmt.Sprint(arg)
 			}
-			c.commands = c.commands.Number(int64(len(args)))
+			f = f.Text(text)
 		}
+		f = f.Number(int64(len(args)))
 	}
-	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
+	return f.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
 // subscribe makes a subscription wait until the schedule releases it. It returns false if the

@@ -79,7 +79,7 @@ func compareHosts(t *testing.T, body string, args []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer n.close()
+		defer n.redis.Close()
 		n.reset()
 		for range 2 {
 			var b bytes.Buffer

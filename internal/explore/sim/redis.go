@@ -44,11 +44,6 @@ func newRedisServer(name string) (*redisServer, error) {
 	return r, nil
 }
 
-func (n *redisServer) close() {
-	n.lua.state.Close()
-	n.redis.Close()
-}
-
 // reset removes all data and subscribers, but keeps the counters and scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
