@@ -52,13 +52,7 @@ func span(at func(*Schedule) *time.Duration) field[Schedule] {
 		}
 		return d.String()
 	}
-	return fieldAt(at, print, func(word string) (time.Duration, error) {
-		d, err := time.ParseDuration(word)
-		if err != nil || d <= 0 {
-			return 0, fmt.Errorf("%q must be a duration of more than 0, such as 5ms", word)
-		}
-		return d, nil
-	})
+	return fieldAt(at, print, parseDuration)
 }
 
 func printActors(s Schedule) string {

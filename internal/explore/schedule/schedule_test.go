@@ -144,7 +144,7 @@ func TestErrors(t *testing.T) {
 		"actors A@1 A@2":               `actor A is listed twice`,
 		"actors A@1 B@2/C":             `actor B repeats the driver of actor "C": list that actor first`,
 		"nodes db":                     `"db" must be the name of a lock server`,
-		"ttl 0s":                       `"0s" must be a duration of more than 0, such as 5ms`,
+		"ttl 0s":                       `line 1: "ttl 0s": this must be a duration such as "10s": write a line such as "ttl 3s"`,
 		top + "alice begins":           `an actor must be a capital letter`,
 		top + "A acquire 1 redis lost": `there is no such step`,
 	} {
