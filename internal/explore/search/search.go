@@ -248,7 +248,6 @@ func (s *Search) learn(j job, t *Trace) {
 	s.cut, s.hung = s.cut || t.Cut, s.hung || t.Hung
 	base := s.steps.prefix(t.Steps)
 	fresh := j.steps() // all states before this step are new
-	defer func() { s.reorder(base, t.Reorders, fresh) }()
 	for i, p := range t.Points {
 		n := j.steps() + i
 		if !s.visit(p.State, l.cost, n) {
@@ -263,6 +262,7 @@ func (s *Search) learn(j job, t *Trace) {
 			next.queue.push(job{&base, uint16(n), s.steps.id(tr.Step), uint16(n + p.ToGo)})
 		}
 	}
+	s.reorder(base, t.Reorders, fresh)
 	for _, v := range t.Broken {
 		s.keepViolation(v, t)
 	}
