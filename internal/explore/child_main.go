@@ -21,7 +21,7 @@ import (
 //
 // Work does not use standard input or output, because a strategy may print to them.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
-	defer deepStacks()()
+	deepStacks()
 	runtime.MemProfileRate = 0 // no one reads the profile
 	pipes := proc.Passed(2)    // child.connect passes these two pipes
 	in, s := gob.NewDecoder(pipes[0]), &server{out: gob.NewEncoder(pipes[1])}
@@ -56,15 +56,15 @@ func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 //
 // The runtime chooses the initial stack size from the average stack size at the last garbage
 // collection. To raise this average, deepStacks starts many goroutines with deep stacks and runs
-// the garbage collector. The goroutines stay alive until the caller calls end.
-func deepStacks() (end func()) {
+// the garbage collector. The goroutines stay alive until the process ends.
+func deepStacks() {
 	const many, deep = 200, 11 << 10
-	ready, ended := make(chan struct{}), make(chan struct{})
+	ready := make(chan struct{})
 	for range many {
 		go func() {
 			var room [deep]byte
 			ready <- struct{}{}
-			<-ended
+			<-make(chan struct{})
 			runtime.KeepAlive(&room)
 		}()
 	}
@@ -72,7 +72,6 @@ func deepStacks() (end func()) {
 		<-ready
 	}
 	runtime.GC()
-	return func() { close(ended) }
 }
 
 // recycleEvery is the number of schedules after which a search with ZooKeeper returns unused memory to

@@ -38,7 +38,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	// If the lock uses the driver ID as its token, let one driver send its request twice, so that
 	// two requests share a token. This test needs two instances and a one-unit order.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
-		cluster.Actors = doubleTap(cluster.Actors)
+		cluster.Actors = slices.Clone(cluster.Actors)
+		cluster.Actors[1].As = cluster.Actors[0].Name
 	}
 	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}
 	if !cfg.NoMerge {
@@ -60,11 +61,4 @@ func (l *local) actors() []schedule.Actor { return l.cluster.Actors }
 func (l *local) close() error {
 	l.cluster.Close()
 	return nil
-}
-
-// doubleTap gives the first two actors the same driver, so that this driver tries twice.
-func doubleTap(actors []schedule.Actor) []schedule.Actor {
-	actors = slices.Clone(actors)
-	actors[1].As = actors[0].Name
-	return actors
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"grablab/internal/catalog"
 )
 
 // A header is a line above the steps. It consists of a name and one or more words.
@@ -56,14 +58,12 @@ func span(at func(*Schedule) *time.Duration) field[Schedule] {
 }
 
 func printActors(s Schedule) string {
-	actors := make([]string, len(s.Actors))
-	for i, a := range s.Actors {
-		actors[i] = fmt.Sprintf("%s@%d", a.Name, a.Instance)
-		if a.As != "" {
-			actors[i] += "/" + a.As
+	return catalog.Join(s.Actors, " ", func(a Actor) string {
+		if a.As == "" {
+			return fmt.Sprintf("%s@%d", a.Name, a.Instance)
 		}
-	}
-	return strings.Join(actors, " ")
+		return fmt.Sprintf("%s@%d/%s", a.Name, a.Instance, a.As)
+	})
 }
 
 func parseActors(s *Schedule, words string) error {

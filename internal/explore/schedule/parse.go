@@ -118,7 +118,7 @@ func parseStep(line string) (Step, error) {
 	if nearest != nil {
 		return Step{}, nearest
 	}
-	similar := examples()
+	similar := catalog.Map(forms[Begins:], form.example) // there is no kind 0
 	if len(words) > 0 {
 		similar = slices.DeleteFunc(similar, func(e string) bool { return subject(strings.Fields(e)[0][1:]) != subject(words[0]) }) // without the opening quote
 	}
@@ -167,14 +167,8 @@ func (f form) parse(words []string) (Step, error) {
 	return s, nil
 }
 
-func examples() []string {
-	var all []string
-	for _, f := range forms[Begins:] { // there is no kind 0
-		all = append(all, strconv.Quote(f.print(Step{
-			Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1, Duration: 10 * time.Second,
-		})))
-	}
-	return all
+func (f form) example() string {
+	return strconv.Quote(f.print(Step{Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1, Duration: 10 * time.Second}))
 }
 
 // A field is a variable part of a line, such as an actor's name. In is the struct type that stores

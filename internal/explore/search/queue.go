@@ -3,6 +3,7 @@ package search
 import (
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 )
 
@@ -38,13 +39,7 @@ func (t *stepTable) id(step schedule.Step) stepID {
 	return id
 }
 
-func (t *stepTable) prefix(steps []schedule.Step) prefix {
-	ids := make(prefix, len(steps))
-	for i, s := range steps {
-		ids[i] = t.id(s)
-	}
-	return ids
-}
+func (t *stepTable) prefix(steps []schedule.Step) prefix { return catalog.Map(steps, t.id) }
 
 func (j job) steps() int {
 	if j.base == nil {

@@ -218,11 +218,7 @@ func (s *Search) given(j job) []schedule.Step {
 	if j.base == nil {
 		return nil
 	}
-	var steps []schedule.Step
-	for _, id := range append((*j.base)[:j.n:j.n], j.then) {
-		steps = append(steps, s.steps.steps[id])
-	}
-	return steps
+	return catalog.Map(append((*j.base)[:j.n:j.n], j.then), func(id stepID) schedule.Step { return s.steps.steps[id] })
 }
 
 // visit marks a state as visited. It returns false if the search need not explore the state again.

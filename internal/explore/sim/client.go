@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/tap"
 
 	"github.com/redis/go-redis/v9"
@@ -85,12 +86,8 @@ func (n *redisServer) refuses(cmd redis.Cmder) bool {
 }
 
 func (n *redisServer) call(cmds []redis.Cmder) *call {
-	c := &call{target: n.name, node: n.node, sent: make([][]any, len(cmds))}
-	for i, cmd := range cmds {
-		c.sent[i] = sentBy(cmd)
-	}
-	c.text = func() string { return textOf(cmds) }
-	return c
+	text := func() string { return catalog.Join(cmds, "; ", textOf) }
+	return &call{target: n.name, node: n.node, sent: catalog.Map(cmds, sentBy), text: text}
 }
 
 // sentBy returns the arguments of a command as the client writes them to the network.
@@ -112,23 +109,19 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf formats commands and their replies for people. It replaces each script with the first
-// digits of its SHA-1.
-func textOf(cmds []redis.Cmder) string {
-	texts := make([]string, len(cmds))
-	for i, cmd := range cmds {
-		words := slices.Clone(cmd.Args())
-		words[0] = strings.ToUpper(fmt.Sprint(words[0]))
-		if name := words[0]; name == "EVAL" || name == "EVALSHA" {
-			sha := fmt.Sprint(words[1])
-			if name == "EVAL" {
-				sha = scriptSHA(sha)
-			}
-			words = append([]any{"script " + sha[:6]}, words[3:]...)
+// textOf formats a command and its reply for people. It replaces a script with the first digits of
+// its SHA-1.
+func textOf(cmd redis.Cmder) string {
+	words := slices.Clone(cmd.Args())
+	words[0] = strings.ToUpper(fmt.Sprint(words[0]))
+	if name := words[0]; name == "EVAL" || name == "EVALSHA" {
+		sha := fmt.Sprint(words[1])
+		if name == "EVAL" {
+			sha = scriptSHA(sha)
 		}
-		texts[i] = strings.TrimSuffix(fmt.Sprintln(words...), "\n") + " → " + replyOf(cmd)
+		words = append([]any{"script " + sha[:6]}, words[3:]...)
 	}
-	return strings.Join(texts, "; ")
+	return strings.TrimSuffix(fmt.Sprintln(words...), "\n") + " → " + replyOf(cmd)
 }
 
 // replyOf formats a reply as redis-cli does.

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"grablab/internal/catalog"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -263,9 +266,7 @@ func textOfEtcd(words []any, reply any, refused error) string {
 }
 
 func textOfKeys(r *pb.RangeResponse) string {
-	var keys []string
-	for _, kv := range r.Kvs {
-		keys = append(keys, fmt.Sprintf("%s of revision %d", kv.Key, kv.CreateRevision))
-	}
-	return cmp.Or(strings.Join(keys, ", "), "none")
+	return cmp.Or(catalog.Join(r.Kvs, ", ", func(kv *mvccpb.KeyValue) string {
+		return fmt.Sprintf("%s of revision %d", kv.Key, kv.CreateRevision)
+	}), "none")
 }

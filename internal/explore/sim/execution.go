@@ -357,11 +357,11 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 // wake returns the instances that have resumed before this step. It lets them notice what happened
 // during their pause.
 func (x *execution) wake(s schedule.Step) (woken []*instance) {
-	for _, inst := range x.cluster.instances {
-		if inst.awake != nil && !inst.stopped.Load() && s.Kind != schedule.Resumes {
-			inst.wake()
-			woken = append(woken, inst)
-		}
+	woken = catalog.Filter(x.cluster.instances, func(inst *instance) bool {
+		return inst.awake != nil && !inst.stopped.Load() && s.Kind != schedule.Resumes
+	})
+	for _, inst := range woken {
+		inst.wake()
 	}
 	if woken != nil {
 		synctest.Wait()

@@ -18,10 +18,8 @@ func (o *oracle) minSteps(properties []string) int {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{neverSteps} // include an imaginary actor that can never win
-	for _, a := range o.world.actors {
-		toWin = append(toWin, o.minStepsToWin(a, ledger))
-	}
+	toWin := catalog.Map(o.world.actors, func(a *actor) int { return o.minStepsToWin(a, ledger) })
+	toWin = append(toWin, neverSteps) // include an imaginary actor that can never win
 	slices.Sort(toWin)
 	steps := 0
 	for i := range o.cluster.units() + 1 {

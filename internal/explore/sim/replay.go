@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 )
@@ -46,9 +47,7 @@ func (x *execution) moment(s schedule.Step, made bool) Moment {
 	slices.Sort(x.gate.did) // an instance's simultaneous calls have no defined order
 	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}
 	x.gate.did = nil
-	for _, e := range x.world.entries() {
-		m.Store = append(m.Store, e.node+": "+e.line)
-	}
+	m.Store = catalog.Map(x.world.entries(), func(e entry) string { return e.node + ": " + e.line })
 	won := "open"
 	if ledger := x.world.ledger(); len(ledger) > 0 {
 		m.Winners = x.oracle.winners(ledger)

@@ -16,25 +16,22 @@ import (
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
-	x.reducer.last, x.reducer.struck, x.reducer.alternatives, x.reducer.underway = nil, nil, x.reducer.alternatives[:0], x.reducer.underway[:0]
+	x.reducer.last, x.reducer.struck, x.reducer.alternatives, x.reducer.underway = nil, nil, nil, nil
 	switch s.Kind {
 	case schedule.Call:
 		if x.reducer.last = catalog.First(x.gate.waiting, func(c *call) bool { return c.matches(s) }); x.reducer.last != nil {
-			x.reducer.alternatives = append(x.reducer.alternatives, x.gate.waiting...)
-			x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
+			x.reducer.alternatives, x.reducer.underway = slices.Clone(x.gate.waiting), slices.Clone(x.gate.inFlight)
 		}
 	case schedule.ArrivesLate:
 		x.reducer.last = catalog.First(x.gate.inFlight, func(c *call) bool { return c.matches(s) })
-		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
+		x.reducer.underway = slices.Clone(x.gate.inFlight)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
 			break // this call goes to the database, and the reducer skips no database calls
 		}
-		for _, c := range x.gate.waiting {
-			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {
-				x.reducer.alternatives = append(x.reducer.alternatives, c)
-			}
-		}
+		x.reducer.alternatives = catalog.Filter(x.gate.waiting, func(c *call) bool {
+			return c.canGo() && x.switchCostLocked(c.actor) == search.Free
+		})
 	}
 	// A switch to another actor usually counts as a preemption. But after a step without an actor,
 	// such as a server failure, any actor may continue at no cost. A late call is not a move of its
