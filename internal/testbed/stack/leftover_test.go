@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +81,41 @@ func TestLeftoversAreCleared(t *testing.T) {
 	for _, dir := range []string{alive, foreign} {
 		if _, err := os.Stat(dir); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestCleanUpEndsWhatItCan checks that an incomplete list of children neither keeps the other processes alive
+// nor makes every later run fail.
+func TestCleanUpEndsWhatItCan(t *testing.T) {
+	for what, damage := range map[string]func(list string) error{
+		"complete":       func(string) error { return nil },
+		"missing":        os.RemoveAll,
+		"file":           func(list string) error { return errors.Join(os.RemoveAll(list), os.WriteFile(list, nil, 0o600)) },
+		"foreign number": func(list string) error { return os.WriteFile(filepath.Join(list, "0"), nil, 0o600) },
+		"foreign name":   func(list string) error { return os.WriteFile(filepath.Join(list, "x"), nil, 0o600) },
+		"foreign folder": func(list string) error { return os.Mkdir(filepath.Join(list, "7"), 0o700) },
+	} {
+		dir, lock, err := makeDir(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Close()
+		child := sleeper(t)
+		began, _ := proc.StartTime(child.Process.Pid)
+		list := filepath.Join(dir, childrenDir)
+		if err := errors.Join(os.WriteFile(childFile(dir, child.Process.Pid), []byte(began), 0o600), damage(list)); err != nil {
+			t.Fatal(err)
+		}
+		err = cleanUp(dir)
+		if wrong := what != "complete" && what != "missing"; (err != nil) != wrong {
+			t.Errorf("%s: %v", what, err)
+		}
+		if listed := what != "missing" && what != "file"; Alive(child.Process.Pid) == listed {
+			t.Errorf("%s: the child runs: %v", what, !listed)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s: folder %s: %v", what, dir, err)
 		}
 	}
 }

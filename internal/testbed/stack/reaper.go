@@ -214,23 +214,31 @@ func clearLeftover(dir string) error {
 	return errors.Join(cleanUp(dir), lock.Close())
 }
 
-// cleanUp ends the processes of a run and removes its folder.
+// cleanUp ends the processes of a run and removes its folder. It does both even if it cannot read the
+// list of the processes, because most of them also have a mark.
 func cleanUp(dir string) error {
 	watched, err := children(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(endAll(watched, dir), removeDir(dir))
+	return errors.Join(err, endAll(watched, dir), removeDir(dir))
 }
 
-// children returns the start time of each process that the reaper watches.
+// children returns the start time of each process that the reaper watches. The folder may be missing,
+// because another program may have removed it.
 func children(dir string) (map[int]string, error) {
 	files, err := os.ReadDir(filepath.Join(dir, childrenDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
 	watched := map[int]string{}
 	for _, file := range files {
 		pid, failed := strconv.Atoi(file.Name())
-		began, unread := os.ReadFile(childFile(dir, pid))
-		watched[pid], err = string(began), errors.Join(err, failed, unread)
+		if failed == nil && pid <= 1 { // kill would interpret such a number differently
+			failed = fmt.Errorf("not a process: %d", pid)
+		}
+		began, unread := os.ReadFile(filepath.Join(dir, childrenDir, file.Name()))
+		if failed = errors.Join(failed, unread); failed == nil {
+			watched[pid] = string(began)
+		}
+		err = errors.Join(err, failed)
 	}
 	return watched, err
 }
