@@ -3,6 +3,8 @@ package proc
 import (
 	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 )
@@ -22,6 +24,39 @@ func TestListens(t *testing.T) {
 	l.Close()
 	if yes, known := Listens([]int{1<<22 + 2, syscall.Getpgrp()}, port); yes || !known {
 		t.Errorf("a closed port: %v, %v", yes, known)
+	}
+}
+
+// TestListensWithoutPermission checks that Listens knows the files of this user's processes, even if one of
+// them has ended and still waits for its parent.
+func TestListensWithoutPermission(t *testing.T) {
+	if os.Getuid() == 0 { // root may read the files of every process, so repeat the test as another user
+		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+		cmd.Dir = "/"
+		attr(cmd).Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	cmd := exec.Command("true")
+	NewProcessGroup(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	for {
+		if _, runs := StartTime(cmd.Process.Pid); !runs {
+			break
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if yes, known := Listens([]int{cmd.Process.Pid}, l.Addr().(*net.TCPAddr).Port); yes || !known {
+		t.Errorf("a process that has ended: %v, %v", yes, known)
 	}
 }
 

@@ -125,7 +125,7 @@ func sockets(column int, state string, addresses ...string) (found map[string]bo
 
 // holder returns a process that has one of the sockets open, and whose process group is chosen. If there is
 // none, it returns 0. all is false if this process may not read the files of a chosen one, because of its
-// user.
+// user. A zombie has no files, although only root may list them.
 func holder(sockets map[string]bool, chosen func(group int) bool) (pid int, all bool) {
 	processes, _ := os.ReadDir("/proc")
 	all = true
@@ -139,7 +139,10 @@ func holder(sockets map[string]bool, chosen func(group int) bool) (pid int, all 
 		}
 		dir := "/proc/" + p.Name() + "/fd/"
 		files, err := os.ReadDir(dir)
-		all = all && !errors.Is(err, fs.ErrPermission)
+		if errors.Is(err, fs.ErrPermission) {
+			_, runs := StartTime(pid)
+			all = all && !runs
+		}
 		for _, file := range files {
 			if to, err := os.Readlink(dir + file.Name()); err == nil && sockets[to] {
 				return pid, all
