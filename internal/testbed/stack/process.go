@@ -63,6 +63,9 @@ func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []s
 	if err = context.Cause(ctx); err == nil {
 		err = s.start(p, exec.Command(path, args...), env)
 	}
+	if errors.Is(err, syscall.ENOEXEC) {
+		err = fmt.Errorf("%w: if it is a script, begin it with #!/bin/sh", err)
+	}
 	if err != nil {
 		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
 	}
@@ -104,8 +107,8 @@ func (s *Stack) start(p *Process, cmd *exec.Cmd, env []string) error {
 	return nil
 }
 
-// adopt makes Close and the reaper responsible for ending p. If this process dies before that, the
-// system or the mark in the environment ends p.
+// adopt makes Close and the reaper responsible for ending p. If this process dies before that, Linux
+// ends p, or the reaper finds p by its mark. macOS can do neither, so there p remains.
 func (s *Stack) adopt(p *Process) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -125,8 +125,8 @@ func TestSpawnFails(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Spawn(t.Context(), "broken", broken, nil, nil); !errors.Is(err, syscall.ENOEXEC) || !strings.Contains(err.Error(), broken) {
-		t.Errorf("got %v, want an error that names %s", err, broken)
+	if _, err := s.Spawn(t.Context(), "broken", broken, nil, nil); !errors.Is(err, syscall.ENOEXEC) || !strings.Contains(err.Error(), broken) || !strings.Contains(err.Error(), "#!/bin/sh") {
+		t.Errorf("got %v, want an error that names %s and says what to do", err, broken)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
