@@ -45,6 +45,9 @@ func StartTime(pid int) (string, bool) {
 	return bootID() + " " + string(fields[19]), true
 }
 
+// SameBoot reports whether a process with this start time was started after the last boot.
+func SameBoot(start string) bool { return strings.HasPrefix(start, bootID()+" ") }
+
 // Groups returns pid, which leads a process group, and the other groups of its descendants.
 func Groups(pid int) []int {
 	groups, tree := []int{pid}, []int{pid}

@@ -27,6 +27,9 @@ func StartTime(pid int) (string, bool) {
 	return strings.TrimSpace(began), true
 }
 
+// SameBoot always returns true, because the start time does not show the boot on this system.
+func SameBoot(start string) bool { return true }
+
 // Listens always returns known false, because only Linux reveals which process listens on a port.
 func Listens(groups []int, port int) (listens, known bool) { return false, false }
 

@@ -269,7 +269,7 @@ func endAll(watched map[int]string, dir string) error {
 // now belongs to another process.
 func signalAll(watched map[int]string, dir string, sig syscall.Signal) {
 	for pid, began := range watched {
-		if now, ok := proc.StartTime(pid); !ok || now == began {
+		if now, ok := proc.StartTime(pid); now == began || !ok && proc.SameBoot(began) { // the leader of a group may have ended before the others
 			_ = proc.Signal(pid, sig)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,27 @@ func TestReaperSparesTheNextOwnerOfAPid(t *testing.T) {
 	}
 	if !Alive(cmd.Process.Pid) {
 		t.Error("the reaper has ended another process with the same ID")
+	}
+}
+
+// TestReaperKnowsGroupsWithoutALeader ends a process group whose leader has ended. After a reboot, the group could
+// belong to someone else, so the reaper must spare it.
+func TestReaperKnowsGroupsWithoutALeader(t *testing.T) {
+	own, _ := proc.StartTime(os.Getpid())
+	for began, ends := range map[string]bool{own: true, "the boot before 1": runtime.GOOS != "linux"} {
+		leader := exec.Command("sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!")
+		proc.NewProcessGroup(leader)
+		out, err := leader.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := strconv.Atoi(strings.TrimSpace(string(out)))
+		defer syscall.Kill(rest, syscall.SIGKILL)
+		signalAll(map[int]string{leader.Process.Pid: began}, t.TempDir(), syscall.SIGKILL)
+		ended, _ := wait.Until(t.Context(), time.Millisecond, map[bool]time.Duration{true: 5 * time.Second, false: 50 * time.Millisecond}[ends], func() (bool, error) { return !Alive(rest), nil })
+		if ended != ends {
+			t.Errorf("started at %q: the group has ended: %v, want %v", began, ended, ends)
+		}
 	}
 }
 

@@ -7,8 +7,9 @@
 // private servers, and the external stack uses servers that others run.
 //
 // No process is left behind, no matter how this process dies: a reaper (reaper.go), which runs in
-// its own session, watches every process that a stack starts and ends it. A proxy (route.go)
-// between an instance and a server simulates network faults.
+// its own session, watches every process that a stack starts and ends it. On macOS, a process that was
+// started only a few milliseconds before this process is killed stays. A proxy (route.go) between an
+// instance and a server simulates network faults.
 package stack
 
 import (
