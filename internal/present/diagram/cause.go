@@ -31,8 +31,8 @@ type driverRow struct {
 	lane Lane
 }
 
-// findCause sets d.Cause to an explanation why the order was won once, twice or never, or to nil if the diagram does not show the
-// cause.
+// findCause sets d.Cause to an explanation why the order was won once, twice or never. It sets nil if the
+// diagram does not show the cause.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for _, l := range d.Lanes {
