@@ -170,7 +170,7 @@ func searched(r explore.Result) string {
 	if len(r.Failures) == 0 && r.Verdict == catalog.Safe {
 		parts = append(parts, "no violation within these bounds")
 	}
-	return strings.Join(parts, "; ")
+	return cmp.Or(strings.Join(parts, "; "), "the search is not complete")
 }
 
 // reachedLevels tells which search levels are complete. A level contains all schedules with the

@@ -256,3 +256,16 @@ func TestEveryPropertyIsAPromise(t *testing.T) {
 		}
 	}
 }
+
+// TestExploredTooEarly checks the text of a search that was interrupted before any level was complete.
+func TestExploredTooEarly(t *testing.T) {
+	e := exploration()
+	e.Results = []explore.Result{{Strategy: "redlock", Verdict: catalog.Unknown, Levels: []explore.Level{{Run: 9, Waiting: 1}, {Preemptions: 1}}}}
+	var b strings.Builder
+	if err := report.Explored(&b, e); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\nredlock: the search is not complete\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("%q is missing in\n%s", want, &b)
+	}
+}
