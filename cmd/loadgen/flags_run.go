@@ -44,7 +44,7 @@ func parseRun(args []string) (*settings, error) {
 		s.Seed = uint64(rand.Uint32())
 		s.Args = append(s.Args, fmt.Sprintf("-seed=%d", s.Seed))
 	}
-	if err := cmp.Or(s.sumFiles(), s.validate()); err != nil {
+	if err := cmp.Or(s.validate(), s.sumFiles()); err != nil { // the files may be pipes, so validate must read them first
 		return nil, flags.Usage("%w", err)
 	}
 	return s, nil

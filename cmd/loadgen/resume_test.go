@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -200,6 +201,26 @@ func TestResumeWithChangedFile(t *testing.T) {
 		if _, err := parseRun(strings.Fields("-resume x")); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestExpectationsFromPipe checks that the file with the expected verdicts may be a pipe, as in
+// -expectations <(command).
+func TestExpectationsFromPipe(t *testing.T) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	if _, err := to.WriteString("none: unsafe\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := parseRun([]string{"-strategies", "none", "-expectations", fmt.Sprintf("/dev/fd/%d", from.Fd())})
+	if err != nil || len(s.Expect) != 1 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
