@@ -32,3 +32,21 @@ func TestFreeAddr(t *testing.T) {
 		}
 	}
 }
+
+// TestTaken checks that an address is taken exactly while a process listens on it.
+func TestTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if !proc.Taken(addr) {
+		t.Errorf("%s is free while a process listens on it", addr)
+	}
+	l.Close()
+	for range 2 { // the first call must not keep the address
+		if proc.Taken(addr) {
+			t.Errorf("%s is taken, but no process listens on it", addr)
+		}
+	}
+}

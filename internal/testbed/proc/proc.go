@@ -30,11 +30,13 @@ func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) 
 
 // SignalTree is like Signal, but it also signals the groups of pid's descendants. For example, php-fpm forms
 // its own group, even in the foreground.
-func SignalTree(pid int, sig syscall.Signal) error {
-	groups := Groups(pid) // before the signal, because it may end the processes that connect the descendants with pid
-	err := Signal(pid, sig)
-	for _, group := range groups[1:] {
-		_ = Signal(group, sig) // fails only if the group has ended
+func SignalTree(pid int, sig syscall.Signal) (err error) {
+	// Find all groups before the first signal, because it may end the processes that connect the descendants with pid.
+	for i, group := range Groups(pid) {
+		failed := Signal(group, sig)
+		if i == 0 { // an error for a descendant's group only means that the group has ended
+			err = failed
+		}
 	}
 	return err
 }

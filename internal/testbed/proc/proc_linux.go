@@ -36,6 +36,11 @@ func StartTime(pid int) (string, bool) {
 	if err != nil {
 		return "", false
 	}
+	return startTimeIn(stat)
+}
+
+// startTimeIn returns the start time in the contents of /proc/PID/stat. It returns false if the process has ended.
+func startTimeIn(stat []byte) (string, bool) {
 	// Skip the name in parentheses, because it may contain spaces. The start time is the 20th field
 	// after it, and counts from the boot.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])

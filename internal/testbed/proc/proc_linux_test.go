@@ -2,6 +2,7 @@ package proc
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -61,6 +62,100 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestStartTimeIn reads the status of processes with unusual names, in each state. Only a zombie and a dead
+// process have ended. A status without a start time must not count as a running process.
+func TestStartTimeIn(t *testing.T) {
+	between := strings.Repeat(" 1", 18) // the fields between the state and the start time
+	for _, name := range []string{"sh", "a b", ")", "a) Z 1 (b", "X"} {
+		for _, state := range "RSDTtZX" {
+			for rest, whole := range map[string]bool{between + " 4711": true, between + " 4711 5 6": true, between: false, "": false} {
+				want, runs := "", whole && state != 'Z' && state != 'X'
+				if runs {
+					want = "4711"
+				}
+				text := fmt.Sprintf("7 (%s) %c%s\n", name, state, rest)
+				if began, ok := startTimeIn([]byte(text)); began != want || ok != runs {
+					t.Errorf("%q: began at %q, runs %v, want %q, %v", text, began, ok, want, runs)
+				}
+			}
+		}
+	}
+	if began, runs := startTimeIn(nil); began != "" || runs {
+		t.Errorf("an empty status: began at %q, runs %v", began, runs)
+	}
+}
+
+// TestContinueAtEnd pauses two processes. Both must stay paused until the returned function resumes them.
+func TestContinueAtEnd(t *testing.T) {
+	var pids []int
+	for range 2 {
+		pids = append(pids, start(t, "exec sleep 60").Process.Pid)
+	}
+	paused := func(pid int) bool {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		return err == nil && strings.Contains(string(stat), ") T ")
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		for until := time.Now().Add(time.Minute); !paused(pid) && time.Now().Before(until); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	done, err := ContinueAtEnd(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false} {
+		if !want {
+			if err := done(); err != nil {
+				t.Error(err)
+			}
+		}
+		for i, pid := range pids {
+			if got := paused(pid); got != want {
+				t.Errorf("process %d is paused: %v, want %v", i, got, want)
+			}
+		}
+	}
+}
+
+// TestPassed passes two pipes to a child process, which runs this test again. The child must get them in
+// their order, and a grandchild must inherit neither.
+func TestPassed(t *testing.T) {
+	const asChild = "PROC_TEST_CHILD"
+	if os.Getenv(asChild) != "" {
+		files := Passed(2)
+		text, _ := io.ReadAll(files[0])
+		inherits := exec.Command("sh", "-c", "[ -e /proc/$$/fd/3 ] || [ -e /proc/$$/fd/4 ]").Run() == nil
+		fmt.Fprintf(files[1], "read %q, inherited %v", text, inherits)
+		return
+	}
+	down, toChild, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromChild, up, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestPassed$")
+	cmd.Env, cmd.ExtraFiles = append(os.Environ(), asChild+"=1"), []*os.File{down, up}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	down.Close()
+	up.Close()
+	_, _ = toChild.WriteString("hello")
+	toChild.Close()
+	got, _ := io.ReadAll(fromChild)
+	fromChild.Close()
+	if err := cmd.Wait(); err != nil || string(got) != `read "hello", inherited false` {
+		t.Errorf("the child answers %q, %v", got, err)
+	}
+}
+
 // TestGroups starts a shell with a child. A signal to the group must reach both.
 func TestGroups(t *testing.T) {
 	for name, with := range map[string]func(*exec.Cmd){"group": NewProcessGroup, "session": Detached} {
@@ -95,7 +190,7 @@ func TestSignalTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	cmd := start(t, "(setsid sh -c 'echo; sleep 60' & wait) & wait", NewProcessGroup, func(c *exec.Cmd) { c.Stdout = w })
+	cmd := start(t, "(setsid sh -c 'echo; sleep 600' & wait) & wait", NewProcessGroup, func(c *exec.Cmd) { c.Stdout = w })
 	w.Close()
 	_ = r.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := r.Read(make([]byte, 1)); err != nil {
@@ -110,6 +205,9 @@ func TestSignalTree(t *testing.T) {
 	_ = cmd.Wait()
 	if _, err := r.Read(make([]byte, 1)); err != io.EOF { // the read ends once no process has the pipe open
 		t.Errorf("the grandchild still runs: %v", err)
+	}
+	if err := SignalTree(1<<22+1, syscall.SIGKILL); err != syscall.ESRCH { // process IDs are smaller
+		t.Errorf("a signal to a group that does not exist: %v", err)
 	}
 }
 
