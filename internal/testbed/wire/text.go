@@ -302,7 +302,7 @@ func after(words []string, word string) string {
 		case word == "" && !slices.Contains(beforeTable, strings.ToUpper(w)):
 			w = strings.NewReplacer("`", "", "\"", "").Replace(w)
 			schema, _, _ := strings.Cut(strings.ToLower(w), ".")
-			if schema != strings.ToLower(w) && slices.Contains(systemSchemas, schema) {
+			if slices.Contains(systemSchemas, schema) {
 				return schema
 			}
 			return w[strings.LastIndexByte(w, '.')+1:]
