@@ -188,3 +188,29 @@ func TestPostgresLengths(t *testing.T) {
 		}
 	}
 }
+
+// TestPostgresShortMessages cuts the body of each kind of message to every shorter length. The proxy must
+// forward each of them completely, and must recognize a cut error as one.
+func TestPostgresShortMessages(t *testing.T) {
+	for _, whole := range []string{"QSELECT 1\x00", "Pa\x00SELECT 1\x00", "Ba\x00b\x00", "DSa\x00", "Ea\x00\x00\x00\x00\x00", "CSa\x00", "CPa\x00", "ppassword\x00"} {
+		for size := 1; size <= len(whole); size++ {
+			var s session
+			up, _ := scanPostgres(&s)
+			up.(*postgresRequests).loggedIn = true
+			stream := string(messagesOf(whole[:size], "S"))
+			if n, _, err := scanOf(up, stream); n != len(stream) || err != nil {
+				t.Errorf("request %q: read %d of %d, %v", whole[:size], n, len(stream), err)
+			}
+		}
+	}
+	const failed = "ESERROR\x00C23505\x00Mtwice\x00\x00"
+	for size := 1; size <= len(failed); size++ {
+		var s session
+		s.push(request{})
+		_, down := scanPostgres(&s)
+		stream := string(messagesOf("Z", failed[:size]))
+		if n, m, err := scanOf(down, stream); n != len(stream) || err != nil || m.failed == nil {
+			t.Errorf("reply %q: read %d of %d, %+v, %v", failed[:size], n, len(stream), m, err)
+		}
+	}
+}

@@ -194,7 +194,18 @@ func TestSentinelProtocol(t *testing.T) {
 		if got := line(t, r); got != tt.want {
 			t.Fatalf("request %d, HELLO %s: %q, want %q", i, tt.version, got, tt.want)
 		}
-		for tt.want[0] != '-' && line(t, r) != "*0" { // the modules come last
+		if tt.want[0] == '-' {
+			continue
+		}
+		version := map[byte]string{'*': ":2", '%': ":3"}[tt.want[0]]
+		for _, want := range []string{"server", "redis", "version", "7.0.0", "mode", "sentinel", "proto", version, "id", ":1", "modules", "*0"} {
+			got := line(t, r)
+			if strings.HasPrefix(got, "$") { // the length of a string
+				got = line(t, r)
+			}
+			if got != want {
+				t.Errorf("request %d, HELLO %s: the reply contains %q, want %q", i, tt.version, got, want)
+			}
 		}
 	}
 }

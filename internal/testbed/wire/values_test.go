@@ -336,6 +336,27 @@ func TestMySQLSequence(t *testing.T) {
 	}
 }
 
+// TestMySQLLongReplyBeforeAnother reads a reply with up to 599 packets, behind which another reply follows at once.
+// The proxy must find both. It cannot if the last sequence number of the first reply is 0.
+func TestMySQLLongReplyBeforeAnother(t *testing.T) {
+	for n := 1; n < 600; n++ {
+		if n%256 == 0 {
+			continue
+		}
+		first := packetsOf(1, slices.Repeat([]string{"\x01a"}, n)...)
+		stream := slices.Concat(first, packetsOf(1, "\x01a"))
+		_, found := carry(stream, func(most int) int { return most }, func(s *session) (up, down scanner) {
+			return &mysqlRequests{session: s}, &mysqlReplies{session: s, greeted: true, last: 2} // after the login
+		}, func(s *session) {
+			s.push(request{kind: comQuery})
+			s.push(request{kind: comQuery})
+		}, true)
+		if want := []string{fmt.Sprintf("0: <nil> %d", replies), fmt.Sprintf("%d: <nil> %d", len(first), replies)}; !slices.Equal(found, want) {
+			t.Fatalf("%d packets: found %q, want %q", n, found, want)
+		}
+	}
+}
+
 // TestMySQLFile sends a file in so many packets that their sequence numbers begin again at 0. The proxy
 // must find only the statements before and after the file.
 func TestMySQLFile(t *testing.T) {

@@ -221,6 +221,45 @@ func TestRefusesAndReopens(t *testing.T) {
 	p.Close()
 }
 
+// TestNoConnectionToTheServer connects a client while the proxy cannot connect to the server, or while HangUp
+// interrupts the proxy before it has connected. The client's connection must end. A late connection to the
+// server must be closed.
+func TestNoConnectionToTheServer(t *testing.T) {
+	for _, fails := range []bool{true, false} {
+		server, late := net.Pipe()
+		dialing := make(chan struct{}, 1)
+		p, err := wire.Listen(wire.Config{Server: "redis", Protocol: wire.RESP, Dial: func(ctx context.Context) (net.Conn, error) {
+			dialing <- struct{}{}
+			if fails {
+				return nil, errors.New("connection refused")
+			}
+			<-ctx.Done()
+			return server, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		conn, connectErr := net.Dial("tcp", p.Addr()) // fails if the proxy ends the connection at once
+		await(t, "the connection to the server", dialing)
+		if !fails {
+			p.HangUp()
+			_ = late.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := late.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("the server gets %v, want the end of the connection", err)
+			}
+		}
+		if connectErr != nil {
+			continue
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("dialing fails: %v; the client gets %v", fails, err)
+		}
+		_ = conn.Close()
+	}
+}
+
 // TestEndsArePassedOn closes or resets a connection from either side. The other side must get an orderly
 // end after a close, and an error after a reset.
 func TestEndsArePassedOn(t *testing.T) {
