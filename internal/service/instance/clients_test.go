@@ -3,6 +3,8 @@ package instance
 import (
 	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -133,5 +135,37 @@ func TestEnvHasTheSettings(t *testing.T) {
 	env := newEnv(Config{Instance: "a", TTL: 3 * time.Second, Wait: 7 * time.Millisecond, PerDriver: 5}, &clients{}, nil, time.Now, nil)
 	if env.Node != "a" || env.TTL != 3*time.Second || env.Wait != 7*time.Millisecond || env.PerDriver != 5 {
 		t.Errorf("node %q, TTL %v, wait %v, %d per driver", env.Node, env.TTL, env.Wait, env.PerDriver)
+	}
+}
+
+// TestEnvOpensTheDatabase creates an environment with a database, without one, and with an invalid address. Only
+// the first one has a store, and closing the environment must close it.
+func TestEnvOpensTheDatabase(t *testing.T) {
+	for db, has := range map[string]bool{"sqlite:" + t.TempDir() + "/t.db": true, "": false} {
+		env, closeEnv, err := NewEnv(t.Context(), Config{DB: db, MaxConns: 2}, new(Sent), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("%q: %v", db, err)
+		}
+		if (env.Orders != nil) != has {
+			t.Fatalf("%q: a store of type %T", db, env.Orders)
+		}
+		create := func() error {
+			_, err := env.Orders.Create(t.Context(), 1, 1)
+			return err
+		}
+		if has {
+			if err := create(); err != nil {
+				t.Errorf("%q: %v", db, err)
+			}
+		}
+		if err := closeEnv(); err != nil {
+			t.Errorf("%q: %v", db, err)
+		}
+		if has && create() == nil {
+			t.Errorf("%q: the store is still open", db)
+		}
+	}
+	if _, _, err := NewEnv(t.Context(), Config{DB: "nonsense"}, new(Sent), slog.New(slog.DiscardHandler)); !errors.Is(err, ErrUsage) {
+		t.Errorf("an invalid address: %v", err)
 	}
 }
