@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,6 +45,10 @@ func TestByHandAfterFailures(t *testing.T) {
 		}})
 	}
 	l.state.openByHand(l.hand)
+	refuses.Store(http.MethodDelete)
+	if err := l.ByHand(t.Context(), Hand{Do: "order"}); !errors.Is(err, errDown) || l.hand != 7 {
+		t.Errorf("another order while a driver cannot be released: order %d, %v", l.hand, err)
+	}
 	for _, who := range []string{"a", "b"} {
 		for _, failing := range []string{http.MethodPut, http.MethodDelete, "grab"} {
 			refuses.Store(failing)
@@ -143,14 +148,21 @@ func TestSlowRunIsSlowThroughout(t *testing.T) {
 }
 
 // TestFailedStrikeIsUndone sets the clock of an instance ahead. The clock must be right again after the
-// fault, even if the request reports an error although it has changed the clock.
+// fault, even if the request reports an error although it has changed the clock. In any case, the driver that
+// the fault has paused must be released, and an error of that request must be reported.
 func TestFailedStrikeIsUndone(t *testing.T) {
 	errLost := errors.New("the reply is lost")
-	for _, fails := range []bool{false, true} {
+	for _, failing := range []string{"", "clock", http.MethodDelete} {
+		fails := failing == "clock"
 		synctest.Test(t, func(t *testing.T) {
+			var asked []string // the methods of the requests to the first instance
 			l := &Lab{state: newState(), stack: &stack.Stack{}, fleet: &fleet.Fleet{}}
 			l.fleet.Instances = []*fleet.Instance{
-				{ID: "8004", Client: func(_ context.Context, _, path string, _, answer any) error {
+				{ID: "8004", Client: func(_ context.Context, method, path string, _, answer any) error {
+					asked = append(asked, method)
+					if method == failing {
+						return errLost
+					}
 					if answer == nil || !strings.HasSuffix(path, "/await") {
 						return nil
 					}
@@ -173,11 +185,14 @@ func TestFailedStrikeIsUndone(t *testing.T) {
 				return err
 			}
 			err := l.strike(t.Context(), Settings{Strategy: "setnx", Fault: catalog.ClientClock}, 1, nil)
-			if errors.Is(err, errLost) != fails || err != nil && !fails {
-				t.Errorf("the first request fails: %v; strike returns %v", fails, err)
+			if errors.Is(err, errLost) != (failing != "") || err != nil && failing == "" {
+				t.Errorf("request %q fails; strike returns %v", failing, err)
+			}
+			if want := []string{http.MethodPut, http.MethodPost, http.MethodDelete}; !slices.Equal(asked, want) { // set, await and remove the hold
+				t.Errorf("request %q fails; the first instance gets %q, want %q", failing, asked, want)
 			}
 			if len(clocks) != 2 || clocks[0] <= 0 || clocks[1] != 0 {
-				t.Errorf("the first request fails: %v; the clock is set ahead by %v ms", fails, clocks)
+				t.Errorf("request %q fails; the clock is set ahead by %v ms", failing, clocks)
 			}
 		})
 	}

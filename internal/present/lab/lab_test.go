@@ -268,7 +268,7 @@ func TestLab(t *testing.T) {
 			do("order", "")
 			do("grab", "a")
 			if !glimpse(ticks, func(tick lab.Tick) bool {
-				return len(tick.Keys) == 1 && tick.Keys[0].TTL > 0 && tick.Keys[0].Value != ""
+				return len(tick.Keys) == 1 && tick.Keys[0].Server == "redis" && tick.Keys[0].TTL > 0 && tick.Keys[0].Value != ""
 			}) {
 				return false
 			}
