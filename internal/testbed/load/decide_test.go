@@ -162,6 +162,9 @@ func TestDecideEndsAtAnyTime(t *testing.T) {
 				if wantResult && result != nil && result.Timeout() != (end == context.DeadlineExceeded) {
 					t.Errorf("%v after %v: %v is a timeout: %v", end, at, err, result.Timeout())
 				}
+				if words := fmt.Sprintf("until the timeout of %v", at.Round(100*time.Millisecond)); strings.HasSuffix(err.Error(), words) != (accepted && end == context.DeadlineExceeded) {
+					t.Errorf("%v after %v: %v", end, at, err)
+				}
 			})
 		}
 	}

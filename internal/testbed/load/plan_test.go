@@ -1,9 +1,12 @@
 package load
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -131,5 +134,72 @@ func TestTogether(t *testing.T) {
 	}
 	if r, ok := p.take(); ok {
 		t.Errorf("%v is sent after End", r)
+	}
+}
+
+// TestPace asks for the next request before and after the previous one was due, without a timer. A request that is due
+// must be sent at once. After the last request, or if the plan or the context has ended, the load must stop.
+func TestPace(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := NewPlan([]string{"a"}, 1, 2, 5, 1)
+	pace := p.pacer(ctx, Config{Rate: 100}, nil)
+	expect := func(elapsed time.Duration, hits uint64, stops bool) {
+		t.Helper()
+		if wait, stop := pace.Pace(elapsed, hits); wait != 0 || stop != stops {
+			t.Errorf("request %d after %v: wait %v, stop %v; want 0, %v", hits, elapsed, wait, stop, stops)
+		}
+	}
+	for n := range uint64(10) {
+		expect(pace.due(n), n, false)
+		expect(pace.due(n)+1, n, false)
+	}
+	expect(0, 10, true)
+	p.End()
+	expect(pace.due(3), 3, true)
+	p = NewPlan([]string{"a"}, 1, 2, 5, 1)
+	pace = p.pacer(ctx, Config{Rate: 100}, nil)
+	cancel()
+	expect(pace.due(3), 3, true)
+}
+
+// TestSleepEndsWithTheContext sleeps for 20 s, and for a nanosecond. If the context has ended, the sleep must end at
+// once and say so.
+func TestSleepEndsWithTheContext(t *testing.T) {
+	timer, err := newTimer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer timer.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	if !timer.sleep(ctx, 1) {
+		t.Error("a sleep was interrupted")
+	}
+	cancel()
+	began := time.Now()
+	if slept := timer.sleep(ctx, 20*time.Second) || timer.sleep(ctx, 1); slept || time.Since(began) > 10*time.Second {
+		t.Errorf("a sleep ended after %v, and reported that the context had not ended: %v", time.Since(began), slept)
+	}
+}
+
+// endingPlan is a plan that ends after two requests, between Pace and take.
+type endingPlan struct{ *Plan }
+
+func (p endingPlan) take() (Request, bool) {
+	if p.sent == 2 {
+		p.End()
+	}
+	return p.Plan.take()
+}
+
+// TestPlanEndsAtOnce ends a plan while vegeta is about to take its third request. The load must have the results of the
+// first two, and no result without a request.
+func TestPlanEndsAtOnce(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	var urls []string
+	p := NewPlan([]string{server.URL}, 1, 1, 5, 1)
+	err := Attack(t.Context(), endingPlan{p}, Config{Timeout: time.Minute, MaxWorkers: 1}, func(r *vegeta.Result, _ time.Time) { urls = append(urls, r.URL) })
+	if err != nil || len(urls) != 2 || slices.Contains(urls, "") {
+		t.Errorf("results of %q, %v", urls, err)
 	}
 }

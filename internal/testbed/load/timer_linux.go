@@ -33,10 +33,7 @@ func (t *timer) sleep(ctx context.Context, d time.Duration) bool {
 	if err := unix.TimerfdSettime(t.fd, 0, &at, nil); err != nil {
 		return wait.For(ctx, d)
 	}
-	stop := func() bool { return true }
-	if d > 100*time.Millisecond { // a shorter sleep ends soon anyway
-		stop = context.AfterFunc(ctx, func() { t.file.SetReadDeadline(time.Now()) })
-	}
+	stop := context.AfterFunc(ctx, func() { t.file.SetReadDeadline(time.Now()) })
 	defer stop()
 	var expirations [8]byte
 	_, err := t.file.Read(expirations[:])
