@@ -110,11 +110,11 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends one more request for each unit that may still be unsold, and waits for the
-// responses.
+// sendLast waits until all other drivers have their responses. It then sends one more request for
+// each unit that may still be unsold, and waits for the responses.
 func (s *strike) sendLast(ctx context.Context) error {
-	if s.in.w.cfg.units() == 1 {
-		return nil
+	if err := s.awaitOthers(ctx); err != nil || s.in.w.cfg.units() == 1 {
+		return err
 	}
 	for _, c := range s.contests {
 		s.in.bursts.Send(c.lastDrivers)

@@ -582,6 +582,42 @@ func TestAwaitsEveryDriver(t *testing.T) {
 	})
 }
 
+// TestLastDriversComeLast answers the drivers of two orders one after another. The last drivers must
+// be sent only after all others have their responses, and only if there are several units.
+func TestLastDriversComeLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for units := 1; units <= 3; units++ {
+			in := &injection{w: &worker{cfg: Config{Stock: units, Load: Load{Timeout: time.Minute}}}, bursts: load.NewBursts(), responses: newResponses()}
+			s := &strike{in: in}
+			began, last := time.Now(), time.Duration(0)
+			answer := func(r load.Request) {
+				last += time.Second
+				time.AfterFunc(last, func() { in.responses.add(r, response{ended: time.Now()}) })
+			}
+			for id := range int64(2) {
+				c := &contest{affected: load.Request{Order: id, Driver: 1}, lateDriver: load.Request{Order: id, Driver: 2}}
+				for n := range units - 1 {
+					c.lastDrivers = append(c.lastDrivers, load.Request{Order: id, Driver: int64(3 + n)})
+				}
+				answer(c.affected)
+				answer(c.lateDriver)
+				s.contests = append(s.contests, c)
+			}
+			sent := 0
+			time.AfterFunc(last-time.Millisecond, func() { sent = in.bursts.Requests() })
+			for _, c := range s.contests {
+				for _, r := range c.lastDrivers {
+					answer(r)
+				}
+			}
+			err := s.sendLast(t.Context())
+			if took := time.Since(began); err != nil || sent > 0 || in.bursts.Requests() != 2*(units-1) || took < last || took > last+pollInterval {
+				t.Errorf("%d units: %d requests before the last response, %d in total, waited for %v, want 0, %d, %v: %v", units, sent, in.bursts.Requests(), took, 2*(units-1), last, err)
+			}
+		}
+	})
+}
+
 // TestAwaitsFailedRelease checks when an outage lasts until the affected driver has its response:
 // only if the driver was stopped before its release, so that the release fails.
 func TestAwaitsFailedRelease(t *testing.T) {
@@ -818,10 +854,11 @@ func TestModeOfAServiceWithoutALease(t *testing.T) {
 }
 
 // TestDriversOfAContest checks how many drivers try to grab an order, and at which instance. If
-// there are several units, all except the affected driver use the other instance.
+// there are several units, all except the affected driver use the other instance. A driver that has
+// the lock before the affected one, or waits for its lock, uses the other instance too.
 func TestDriversOfAContest(t *testing.T) {
 	struck, other := &fleet.Instance{URL: "http://struck"}, &fleet.Instance{URL: "http://other"}
-	alone, waiting := fault.Point{Point: fault.AfterRead}, fault.Point{Role: fault.Waiting, Point: fault.AfterRead}
+	alone, waiting, handing := fault.Point{Point: fault.AfterRead}, fault.Point{Role: fault.Waiting, Point: fault.AfterRead}, fault.Point{Role: fault.HandingOver, Point: fault.AfterRead}
 	for _, tt := range []struct {
 		name              string
 		units             int
@@ -833,7 +870,9 @@ func TestDriversOfAContest(t *testing.T) {
 	}{
 		{"one unit", 1, alone, order.Naive, fault.AfterHeal, 3, 1, 0},
 		{"one unit, one who waits", 1, waiting, order.FenceWrite, fault.AfterHeal, 2, 1, 0},
+		{"one unit, for which a driver waits", 1, handing, order.FenceWrite, fault.AfterHeal, 2, 1, 0},
 		{"two units", 2, alone, order.Naive, fault.AfterHeal, 4, 0, 1},
+		{"two units, for which a driver waits", 2, handing, order.FenceWrite, fault.AfterHeal, 3, 0, 1},
 		{"two units, one who waits", 2, waiting, order.Naive, fault.AfterHeal, 3, 0, 1},
 		{"two units, and the tokens decide", 2, waiting, order.FenceWrite, fault.AfterHeal, 1, 0, 3},
 		{"two units, and the first token writes first", 2, alone, order.FenceWrite, fault.AfterHeal, 4, 0, 1},
@@ -856,6 +895,11 @@ func TestDriversOfAContest(t *testing.T) {
 			}
 			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.lastDrivers) != tt.last || c.affected.Target != struck.URL || c.lateDriver.Target != other.URL {
 				t.Errorf("%d contenders, %d of them at the struck instance, %d last, of %+v", len(c.contenders), atStruck, len(c.lastDrivers), c)
+			}
+			for role, r := range map[fault.Role]*load.Request{fault.Waiting: c.holder, fault.HandingOver: c.waiter} {
+				if (r != nil) != (tt.point.Role == role) || r != nil && r.Target != other.URL {
+					t.Errorf("%q: the driver with this role is %+v", role, r)
+				}
 			}
 			for _, r := range c.all() {
 				seen[r.Driver] = true

@@ -63,7 +63,7 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	setHolds := func(s *strike, ctx context.Context) error { return s.holds.set(ctx, s.contests) }
 	steps := []step{applying(of.Before), setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
 	steps = append(steps, courses[s.in.fault.Course]...)
-	if err := s.do(ctx, append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast)...); err != nil {
+	if err := s.do(ctx, append(steps, (*strike).sendLate, (*strike).sendLast)...); err != nil {
 		return err
 	}
 	return s.holds.clear(ctx)
