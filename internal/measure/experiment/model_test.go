@@ -838,6 +838,50 @@ func TestCallsAfterTheResponse(t *testing.T) {
 	}
 }
 
+// TestGrabHeldInItsWork stops a grab before its work. The call that the service repeats meanwhile is
+// listed once, as a renewal. Afterwards, the service may answer with any status, but it must answer.
+func TestGrabHeldInItsWork(t *testing.T) {
+	const reads, renews = "mysql SELECT orders", "redis PEXPIRE lock:*"
+	for _, status := range []int{http.StatusOK, http.StatusGatewayTimeout, 0} { // 0 closes the connection instead
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			holds := control.NewServer("8004", 0, history.Discard)
+			call := func(p tap.Phase, at string) {
+				_ = holds.Do(context.Background(), tap.Op{Order: 7, Driver: 1, Phase: p, Target: at}, func(context.Context) error { return nil })
+			}
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /orders/{id}/grab", func(w http.ResponseWriter, _ *http.Request) {
+				renewed := make(chan struct{})
+				go func() {
+					defer close(renewed)
+					for range 3 {
+						time.Sleep(quietFor / 2)
+						call(renews, "redis")
+					}
+				}()
+				call(reads, tap.DB)
+				<-renewed
+				if status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(status)
+			})
+			server := httptest.NewServer(holds.Handler(mux))
+			defer server.Close()
+			f, err := fleet.Attach(t.Context(), target.Target{URLs: []string{server.URL}, FirstOrder: 7})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Instances[0].Client = holds.Client()
+			tr := trail{service: new(serviceTrail), work: control.Point{Phase: reads, N: 1, After: true}}
+			_, err = recorder{stack: new(stack.Stack), fleet: f}.holdInWork(t.Context(), f.Instances[0], 7, &tr, 3*quietFor)
+			if (err == nil) != (status > 0) || callNames(tr.service.renewal) != renews || len(holds.All()) != 0 {
+				t.Errorf("%v; renewals %s; left the breakpoints %v", err, callNames(tr.service.renewal), holds.All())
+			}
+		})
+	}
+}
+
 // TestRestartOfTheOtherInstance pauses a driver at one instance while the other instance is killed
 // and restarts. If the second instance forwards its grabs to the first one, the instances must swap
 // roles. The order must be grabbed twice only if the start-up code of the killed instance removes

@@ -160,26 +160,30 @@ func (l changing) Ledger(context.Context, int64, int) (rows []order.Grab, _ erro
 }
 
 // TestSettleLimit changes the ledger every 300 ms, up to various times. If it still changes after
-// the limit, there must be an error. Otherwise, the audit must have seen the last change.
+// the limit, there must be an error. Otherwise, the audit must have seen the last change. The default
+// limit is 30 s.
 func TestSettleLimit(t *testing.T) {
-	const every, quiet, limit, late = 300 * time.Millisecond, time.Second, 2 * time.Second, 100 * time.Millisecond // late is the maximum delay until a change is seen
+	const every, quiet, late = 300 * time.Millisecond, time.Second, 100 * time.Millisecond // late is the maximum delay until a change is seen
+	test := func(t *testing.T, changes int, setting, limit time.Duration) {
+		l := changing{began: time.Now()}
+		for n := range changes {
+			l.at = append(l.at, time.Duration(n+1)*every)
+		}
+		last := time.Duration(changes) * every
+		au := &auditor{cfg: Config{Settle: quiet, settleLimit: setting}, fleet: &fleet.Fleet{Foreign: true}, orders: l, ledger: true, progress: &workerProgress{progress: newProgress(Config{})}}
+		c := Cell{Orders: 1}
+		rows, err := au.settle(t.Context(), &c, &accounting{}, 1, nil, false)
+		took, want := time.Since(l.began), min(last, limit)+quiet
+		if failed := last > limit; (err != nil) != failed || !failed && len(rows) != changes || took < want || took > want+2*late || *c.SettleMS != millis(took) {
+			t.Errorf("limit %v, %d changes until %v: %d rows after %v (%v ms), want %v: %v", limit, changes, last, len(rows), took, *c.SettleMS, want, err)
+		}
+	}
 	synctest.Test(t, func(t *testing.T) {
 		for changes := range 16 {
-			l := changing{began: time.Now()}
-			for n := range changes {
-				l.at = append(l.at, time.Duration(n+1)*every)
-			}
-			last := time.Duration(changes) * every
-			au := &auditor{cfg: Config{Settle: quiet, settleLimit: limit}, fleet: &fleet.Fleet{Foreign: true}, orders: l, ledger: true, progress: &workerProgress{progress: newProgress(Config{})}}
-			c := Cell{Orders: 1}
-			rows, err := au.settle(t.Context(), &c, &accounting{}, 1, nil, false)
-			took, want := time.Since(l.began), last+quiet
-			if last+quiet > quiet+limit {
-				want = quiet + limit
-			}
-			if failed := last > limit; (err != nil) != failed || !failed && len(rows) != changes || took < want || took > want+2*late || *c.SettleMS != millis(took) {
-				t.Errorf("%d changes until %v: %d rows after %v (%v ms), want %v: %v", changes, last, len(rows), took, *c.SettleMS, want, err)
-			}
+			test(t, changes, 2*time.Second, 2*time.Second)
+		}
+		for _, changes := range []int{98, 99, 101, 102} {
+			test(t, changes, 0, 30*time.Second)
 		}
 	})
 }
