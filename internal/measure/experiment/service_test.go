@@ -714,3 +714,21 @@ func TestWriteVerbs(t *testing.T) {
 		}
 	}
 }
+
+// TestReadingCalls checks which calls read a table: a SELECT, even if it also locks rows, but no function that acquires or
+// releases a lock, and no call that also writes.
+func TestReadingCalls(t *testing.T) {
+	for name, want := range map[string]bool{
+		"SELECT orders": true, "SELECT orders" + wire.ForUpdate: true, "SELECT GET_LOCK" + wire.Joint + "SELECT orders": true, "BEGIN" + wire.Joint + "SELECT orders" + wire.ForUpdate: true,
+		"SELECT GET_LOCK": false, "SELECT RELEASE_LOCK": false, "SELECT pg_try_advisory_xact_lock": false, "SELECT pg_advisory_unlock": false,
+		"SELECT orders" + wire.Joint + "INSERT wins": false, "INSERT orders" + wire.ForUpdate: false, "UPDATE orders": false, "BEGIN": false, "SELECT": false, "": false,
+	} {
+		c := control.Call{Phase: tap.Phase("mysql " + name), Target: tap.DB}
+		if got := reads(c); got != want {
+			t.Errorf("%s: reads %v", name, got)
+		}
+		if c.Target = "redis"; reads(c) {
+			t.Errorf("%s reads a table in Redis", name)
+		}
+	}
+}
