@@ -243,8 +243,8 @@ func (t trail) changesAfter(p fault.Point) bool {
 	})
 }
 
-// These Redis commands store a value even if the key exists, so they do not acquire a lock. The others in cacheCommands
-// may come with them, for example if a grab reads a value from a cache and removes it after its write.
+// These Redis commands store a value even if the key exists, so they acquire no lock that works. The others in
+// cacheCommands may come with them, for example if a grab reads a value from a cache and removes it after its write.
 var (
 	storeCommands = []string{"SET", "SETEX", "PSETEX"}
 	cacheCommands = append([]string{"DEL", "EXISTS", "EXPIRE", "GET", "GETEX", "MGET", "PEXPIRE", "PTTL", "STRLEN", "TTL", "TYPE", "UNLINK"}, storeCommands...)
@@ -253,7 +253,7 @@ var (
 // keyUse tells what a request does with a Redis key, judging by its calls.
 type keyUse struct {
 	name    string
-	stores  bool // whether it stores a value even if the key exists
+	stores  bool // whether it stores a value even if the key exists, for example in a cache
 	refuses bool // whether it creates the key before it writes the winner, unless the key exists
 	scripts bool // whether it calls a script for the key before it writes the winner
 	unlocks bool // whether it uses the key again after it has written the winner
@@ -262,9 +262,10 @@ type keyUse struct {
 
 // useOf returns what a request does with a Redis key. The key is named as in the calls.
 func (t trail) useOf(key string) keyUse {
-	use, before := keyUse{name: key}, true
+	use, before, hasRead := keyUse{name: key}, true, false
 	for _, c := range t.calls[fault.Alone] {
 		before = before && (t.claim == nil || c.Phase != t.claim.Phase || c.N != t.claim.N)
+		hasRead = hasRead || c.Target == tap.DB && c.Phase == t.work.Phase && c.N == t.work.N
 		words := strings.Split(string(c.Phase), " ")
 		if c.Target == tap.DB || !slices.Contains(words[min(2, len(words)):], key) {
 			continue
@@ -273,8 +274,11 @@ func (t trail) useOf(key string) keyUse {
 		use.refuses = use.refuses || before && refuses
 		use.scripts = use.scripts || before && !refuses && acquiresKey(c)
 		use.unlocks = use.unlocks || !before
-		use.stores = use.stores || slices.Contains(storeCommands, words[1])
-		use.other = use.other || refuses || !slices.Contains(cacheCommands, words[1])
+		stores := slices.Contains(storeCommands, words[1])
+		use.stores = use.stores || stores
+		// A value in a cache comes from the database. A key that is stored before the order is read may be a lock that
+		// was free according to a GET.
+		use.other = use.other || refuses || !slices.Contains(cacheCommands, words[1]) || stores && !hasRead
 	}
 	return use
 }
