@@ -275,9 +275,6 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 // needs more data to decide, known is false.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
-	if waits && first.kind == plainCommand {
-		s.subscribed = false // in RESP2, a client that sends such a command has left all channels
-	}
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
 		kind, known := kindOf(data)
 		switch {
@@ -288,7 +285,7 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 			if !waits || (first.kind == subscribing) == strings.HasSuffix(kind, "unsubscribe") || first.kind != subscribing && first.kind != unsubscribing || !s.confirm() {
 				return m, true
 			}
-		case data[0] == '>' || strings.HasSuffix(kind, "message"):
+		case data[0] == '>' || strings.HasSuffix(kind, "message") && !(waits && first.kind == plainCommand): // in RESP2, a client that sends a plain command has left all channels
 			return m, true
 		}
 	}

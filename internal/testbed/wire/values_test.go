@@ -431,6 +431,11 @@ func TestLeftChannels(t *testing.T) {
 		{"", "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n", replies},
 		{"LRANGE mail 0 -1", message, replies},
 		{"PING", "+PONG\r\n", replies},
+		{"SUBSCRIBE a b", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", noMessage},
+		{"", "*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n", replies},
+		{"UNSUBSCRIBE", "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:1\r\n", replies},
+		{"LRANGE mail 0 -1", "*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:0\r\n", noMessage}, // the client did not wait for it
+		{"", message, replies},
 	} {
 		if words := strings.Fields(step.command); len(words) > 0 {
 			args := make([][]byte, len(words))
