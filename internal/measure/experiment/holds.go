@@ -159,12 +159,14 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 }
 
 // hasMovedOn reports whether the affected driver has made another call to a lock server since the one at which the
-// fault hit it. Calls that may belong to another order do not count, nor do calls to other nodes at the same step.
-func (m heldCalls) hasMovedOn(c *contest) bool {
+// fault hit it. Calls that may belong to another order do not count, nor do calls to other nodes at the same step. Renewals
+// do not count either, because a background task makes them while the driver still waits for its reply.
+func (m heldCalls) hasMovedOn(c *contest, renewal []control.Call) bool {
 	calls := m.struck[holdName(callsHold, c)]
 	i := slices.IndexFunc(calls, func(h control.Held) bool { return h.Phase == c.point.Phase && h.N == c.point.N })
 	return i >= 0 && slices.ContainsFunc(calls[i+1:], func(h control.Held) bool {
-		return h.Target != tap.DB && !isShared(h.Call) && (h.Phase != c.point.Phase || h.N > c.point.N)
+		renews := slices.ContainsFunc(renewal, func(r control.Call) bool { return h.Phase == r.Phase })
+		return h.Target != tap.DB && !isShared(h.Call) && !renews && (h.Phase != c.point.Phase || h.N > c.point.N)
 	})
 }
 

@@ -248,7 +248,7 @@ func (s *strike) noteNextCalls(ctx context.Context) error {
 	}
 	m, err := s.holds.heldCalls(ctx)
 	for _, c := range s.contests {
-		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c) {
+		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, s.in.trail.service.renewal) {
 			c.movedOnAt = time.Now()
 		}
 	}

@@ -157,12 +157,13 @@ func TestNextCalls(t *testing.T) {
 		"the same on another node": {[]control.Held{first, held(set, 1, "redlock-2")}, false},
 		"the same again":           {[]control.Held{first, held(set, 2, "redlock-1")}, true},
 		"the release":              {[]control.Held{first, held("redlock EVALSHA 1 lock:*", 1, "redlock-1")}, true},
+		"a renewal":                {[]control.Held{first, held("redlock PEXPIRE lock:*", 1, "redlock-1")}, false},
 		"a poll of a worker":       {[]control.Held{first, held("redis BLPOP jobs", 1, "redis")}, false},
 		"a read of the database":   {[]control.Held{first, held("mysql SELECT *", 1, tap.DB)}, false},
 	} {
 		c := &contest{order: 7, point: fault.Point{Point: control.Point{Phase: set, N: 1}}}
 		m := heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}}
-		if got := m.hasMovedOn(c); got != tt.want {
+		if got := m.hasMovedOn(c, []control.Call{{Phase: "redlock PEXPIRE lock:*", N: 1, Target: "redlock-2"}}); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
