@@ -142,7 +142,7 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 	in.responses.callsAfterAnswer = in.trail.callsAfterAnswer
 	if t := in.trail.service; err == nil && t != nil {
 		in.w.fleet.Recognize(slices.Concat(in.trail.calls[fault.Alone], t.renewal), t.idle)
-		in.w.fleet.IgnoreBackground(t.background)
+		in.w.fleet.IgnoreBackground(withoutWinners(t.background, in.trail.ledger))
 	}
 	return err
 }

@@ -137,6 +137,7 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // handled those between them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
 	var last []control.Call
+	r.fleet.IgnoreBackground(nil) // another strategy may have been recorded before
 	return findTrail(r.cfg.Target.Database.Query, func(n int64) (request, error) {
 		req, err := r.listCalls(ctx, in, first+n)
 		before := last
@@ -146,7 +147,7 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		return req, err
 	}, func(n int64) ([]control.Call, error) {
 		others, err := listWithoutGrab(ctx, in, first+n, minSettle)
-		r.fleet.IgnoreBackground(others)
+		r.fleet.IgnoreBackground(withoutWinners(others, ledgerOf(last, r.cfg.Target.Database.Query)))
 		return others, err
 	})
 }

@@ -451,6 +451,16 @@ func TestTrailBesideATask(t *testing.T) {
 	}
 }
 
+// TestTasksThatWriteWinners checks that a write to the table of the winners never counts as a background call, although a
+// task also sends it, for example to reopen orders.
+func TestTasksThatWriteWinners(t *testing.T) {
+	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: tap.DB} }
+	others := []control.Call{call("mysql BEGIN"), call("mysql UPDATE orders"), call("mysql BEGIN + UPDATE orders"), call("mysql UPDATE jobs"), call("mysql COMMIT")}
+	if got := callNames(withoutWinners(others, "orders")); got != "mysql BEGIN, mysql UPDATE jobs, mysql COMMIT" {
+		t.Errorf("%s", got)
+	}
+}
+
 // TestTrailEndsBeforeTheNextJob checks that calls with which a worker waits for its next job are
 // not part of the grab.
 func TestTrailEndsBeforeTheNextJob(t *testing.T) {

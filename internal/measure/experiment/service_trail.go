@@ -512,6 +512,12 @@ func withoutBackground(calls, others []control.Call) []control.Call {
 	}))
 }
 
+// withoutWinners returns the calls of background tasks without those that write to the table of the winners. If a task and
+// a grab send the same write, its transaction may be that of a grab, so a fault must be able to hit its COMMIT.
+func withoutWinners(others []control.Call, ledger string) []control.Call {
+	return catalog.Filter(others, func(c control.Call) bool { return !writesTo(c, []string{ledger}) })
+}
+
 // statements returns the SQL statements of calls, each reduced to its verb and its table.
 func statements(calls ...control.Call) (all []string) {
 	for _, c := range calls {
