@@ -324,6 +324,9 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	if want := []string{"redis GET shard:{n}", "redis EVALSHA a1b2c3d shard:6"}; !slices.Equal(dry[3:], want) {
 		t.Errorf("%q, want %q", dry[3:], want)
 	}
+	if got := in.NameOfKey("shard:6") + " " + in.NameOfKey("other:6"); got != "shard:{n} other:6" {
+		t.Errorf("keys: %s", got)
+	}
 	in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}} // as in another worker, which has made no dry run
 	in.fleet.Recognize([]control.Call{{Phase: tap.Phase(dry[0])}, {Phase: tap.Phase(dry[3])}}, nil)
 	in.Watch(72, 6)
@@ -376,6 +379,9 @@ func TestTokensInKeys(t *testing.T) {
 			if got := name(text); got != want {
 				t.Errorf("%s: %q, want %q", text, got, want)
 			}
+		}
+		if got := in.NameOfKey("lock:7:"+nanoid) + " " + in.NameOfKey("lock:7:winner"); got != "lock:*:{token} lock:*:winner" {
+			t.Errorf("keys: %s", got)
 		}
 		in.wires.tokened = map[string]*regexp.Regexp{} // as in another worker, which has made no dry run
 		in.fleet.Recognize([]control.Call{{Phase: "redis SET lock:*:{token} NX PX"}}, nil)

@@ -464,7 +464,14 @@ func (w *wires) nameToken(text string) string {
 func (in *Instance) NameOfKey(key string) string {
 	in.wires.mu.Lock()
 	defer in.wires.mu.Unlock()
-	return withoutIDs(key, in.wires.id, in.wires.names)
+	name := withoutIDs(key, in.wires.id, in.wires.names)
+	anyKey := WithoutNumbers(name)
+	for text := range in.wires.numbered {
+		if anyKey != name && slices.Contains(strings.Split(text, " "), anyKey) {
+			name = anyKey
+		}
+	}
+	return in.wires.nameToken(name)
 }
 
 // nameIDs returns a request's text without IDs. It replaces a driver ID only in requests that are
