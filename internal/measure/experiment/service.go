@@ -285,14 +285,8 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	return nil
 }
 
-// rounded returns a likely value for the TTL that the service gave to the lock. Most services use a round TTL.
-func (l lockTTL) rounded() time.Duration {
-	ttl := l.atMost.Truncate(time.Second / 2)
-	if ttl < l.atLeast {
-		ttl = (l.atMost + time.Second/10).Truncate(time.Second / 10)
-	}
-	return ttl
-}
+// rounded returns the upper bound of the TTL, rounded to 100 ms.
+func (l lockTTL) rounded() time.Duration { return l.atMost.Round(time.Second / 10) }
 
 // checkShortLease returns an error if the locks live for much less than the lease that the user specified. Some faults
 // must be shorter than a lease. If they outlast the lock, another driver wins although the fault broke nothing.
