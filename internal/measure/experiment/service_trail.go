@@ -205,7 +205,8 @@ func claimOf(calls []control.Call, ledger string) int {
 	return from + slices.IndexFunc(calls[from:], writes)
 }
 
-// holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
+// holdsLedger reports whether an open transaction has written to the ledger, or the request has locked tables, by the
+// end of call c.
 // before says whether this was true before call c.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
