@@ -34,7 +34,7 @@ func holding(held map[string][]control.Held, removed *[]string) *fleet.Instance 
 		if answer == nil {
 			return nil
 		}
-		body, err := json.Marshal(map[string]any{"holds": held})
+		body, err := json.Marshal(held)
 		return errors.Join(err, json.Unmarshal(body, answer))
 	}}
 }

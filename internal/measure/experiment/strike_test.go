@@ -166,7 +166,7 @@ func TestBreakpointsAreRemoved(t *testing.T) {
 					removed[name]++
 					return nil
 				}
-				return json.Unmarshal([]byte(`{"holds":{"a":[],"b":[]}}`), answer)
+				return json.Unmarshal([]byte(`{"a":[],"b":[]}`), answer)
 			}}
 		}
 		b := breakpoints{&injection{struck: instance("struck"), other: instance("other"), fault: fault.Fault{Course: course}}}
@@ -200,7 +200,7 @@ func TestStepsWaitForDrivers(t *testing.T) {
 						held[fmt.Sprintf("release-%d", id)] = make([]control.Held, 1)
 					}
 				}
-				body, err := json.Marshal(map[string]any{"holds": held})
+				body, err := json.Marshal(held)
 				if err != nil {
 					return err
 				}
@@ -466,7 +466,7 @@ func TestAbandonedCalls(t *testing.T) {
 		}
 		instance := func(held ...control.Held) *fleet.Instance {
 			return &fleet.Instance{Client: func(_ context.Context, _, _ string, _, answer any) error {
-				body, err := json.Marshal(map[string]any{"holds": map[string][]control.Held{"point-7": held}})
+				body, err := json.Marshal(map[string][]control.Held{"point-7": held})
 				return errors.Join(err, json.Unmarshal(body, answer))
 			}}
 		}
@@ -610,7 +610,7 @@ func TestOnlyStoppedCallsLoseReplies(t *testing.T) {
 		for _, state := range []control.State{control.Waiting, control.Replied, control.Released, control.Expired, control.Waiting} {
 			held = append(held, control.Held{State: state, Call: control.Call{Phase: tap.Phase(fmt.Sprint(state, len(held)))}})
 		}
-		text, err = json.Marshal(map[string]any{"held": held})
+		text, err = json.Marshal(held)
 		return errors.Join(err, json.Unmarshal(text, answer))
 	}}
 	if err := (breakpoints{&injection{struck: struck}}).loseReplies(t.Context(), []*contest{{order: 7}, {order: 8}}); err != nil {
@@ -682,7 +682,7 @@ func TestStoppedProcessReportsNothing(t *testing.T) {
 						<-ctx.Done()
 						return ctx.Err()
 					}
-					return json.Unmarshal(fmt.Appendf(nil, `{"holds":{"contender-7-of-%d":[{}],"contender-8-of-%[1]d":[]}}`, driver), answer)
+					return json.Unmarshal(fmt.Appendf(nil, `{"contender-7-of-%d":[{}],"contender-8-of-%[1]d":[]}`, driver), answer)
 				}}
 			}
 			in := &injection{cell: &Cell{}, struck: held(bits&1 != 0, 3), other: held(bits&2 != 0, 2), traits: traits{tellsDrivers: true}, trail: ourTrail(nil)}

@@ -561,7 +561,7 @@ func TestAwaitsAllActors(t *testing.T) {
 					if time.Since(began) < stops {
 						return nil
 					}
-					return json.Unmarshal(fmt.Appendf(nil, `{"held":[{"driver":%d,"state":%q}]}`, p.driver, control.Waiting), answer)
+					return json.Unmarshal(fmt.Appendf(nil, `[{"driver":%d,"state":%q}]`, p.driver, control.Waiting), answer)
 				}
 			}
 			if err := a.awaitAll(t.Context(), within); err != nil {
@@ -614,7 +614,7 @@ func TestServerThatCannotBeRead(t *testing.T) {
 		}
 		p.in.Client = func(_ context.Context, _, path string, _, answer any) error {
 			if !strings.HasSuffix(path, "/release") {
-				return json.Unmarshal(fmt.Appendf(nil, `{"held":[{"order":7,"driver":1,"phase":"acquire","n":1,"target":%q,"state":"waiting"}]}`, step.Target), answer)
+				return json.Unmarshal(fmt.Appendf(nil, `[{"order":7,"driver":1,"phase":"acquire","n":1,"target":%q,"state":"waiting"}]`, step.Target), answer)
 			}
 			if err := server.Set("lock:{7}", "A"); fails == "after" {
 				server.SetError("LOADING")
