@@ -1,9 +1,15 @@
 package search
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,4 +150,148 @@ func TestCompleteMeansEverything(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHangWithManyWorkers checks that a search that stops at a hanging schedule has the same result with one
+// worker and with several. It lets each schedule of random trees hang.
+func TestHangWithManyWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(4) {
+			bounds := Cost{1, 1}
+			run := func(workers int, hangs string) (Summary, []string) {
+				var executed []string
+				var all []Worker
+				for range workers {
+					w := tree{seed: seed, depth: 3, pause: time.Second}
+					all = append(all, hanging{bounded{&w, bounds}, hangs, &executed})
+				}
+				s, err := New(Config{Bounds: bounds, Properties: []string{"property"}}, Visited{}).Run(t.Context(), all, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s, executed
+			}
+			_, schedules := run(1, "none")
+			for _, hangs := range schedules {
+				want, _ := run(1, hangs)
+				for workers := 2; workers <= 3; workers++ {
+					if got, _ := run(workers, hangs); !reflect.DeepEqual(got, want) {
+						t.Errorf("tree %d, the schedule %q hangs: %d workers have the result %+v, one worker has %+v", seed, hangs, workers, got, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// hanging is a worker that hangs in the schedule with the given first steps. If it is the only worker, it
+// records the schedules that it executes.
+type hanging struct {
+	bounded
+	hangs    string
+	executed *[]string
+}
+
+func (w hanging) Execute(task Task) (*Trace, error) {
+	name := fmt.Sprint(task.Steps)
+	if w.hangs == "none" {
+		*w.executed = append(*w.executed, name)
+	}
+	t, err := w.bounded.Execute(task)
+	t.Hung = name == w.hangs
+	return t, err
+}
+
+// breaking is a worker whose schedules break properties in some states of the tree.
+type breaking struct{ bounded }
+
+// breaks returns the property that is broken in the state after a path, and the kind of the failure. The
+// property is empty if none is broken.
+func (w *tree) breaks(path []byte) (property, kind string) {
+	h := fnv.New64a()
+	_, _ = h.Write(path)
+	n := h.Sum64() + w.seed
+	if len(path) == 0 || n%3 > 0 {
+		return "", ""
+	}
+	return []string{"first", "second"}[n/3%2], []string{"a", "b", "c"}[n/6%3]
+}
+
+func pathOf(steps []schedule.Step) (path []byte) {
+	for _, s := range steps {
+		path = append(path, s.Actor[0]-'a')
+	}
+	return path
+}
+
+func (w breaking) Execute(task Task) (*Trace, error) {
+	t, err := w.bounded.Execute(task)
+	for n := range len(t.Steps) + 1 {
+		if property, _ := w.breaks(pathOf(t.Steps[:n])); property != "" {
+			t.Broken = append(t.Broken, Violation{Property: property, Step: n})
+		}
+	}
+	return t, err
+}
+
+// TestFindingsByDefinition compares the findings of a search with those of an exhaustive search of random
+// trees. For each property, and also for each kind of failure if the search tells them apart, a finding must
+// be the cheapest failure, and the shortest among these. The findings must be sorted by property, cost,
+// number of steps and kind.
+func TestFindingsByDefinition(t *testing.T) {
+	type found struct {
+		property int
+		level    int
+		steps    int
+		kind     string
+	}
+	properties := []string{"second", "first"}
+	for seed := range uint64(60) {
+		for _, byKind := range []bool{false, true} {
+			bounds := Cost{2, 1}
+			w := &tree{seed: seed, depth: 4}
+			cfg := Config{Bounds: bounds, Properties: properties}
+			if byKind {
+				cfg.Kind = func(_ Violation, steps []schedule.Step) string { _, kind := w.breaks(pathOf(steps)); return kind }
+			}
+			s := New(cfg, Visited{})
+			best := map[[2]string]found{}
+			var visit func(path []byte, c Cost)
+			visit = func(path []byte, c Cost) {
+				level := slices.IndexFunc(s.levels, func(l *level) bool { return l.cost == c })
+				if property, kind := w.breaks(path); property != "" {
+					if !byKind {
+						kind = ""
+					}
+					f, ok := best[[2]string{property, kind}]
+					if !ok || level < f.level || level == f.level && len(path) < f.steps {
+						best[[2]string{property, kind}] = found{slices.Index(properties, property), level, len(path), kind}
+					}
+				}
+				for i, choice := range w.choices(path) {
+					if next := c.Plus(choice); next.Within(bounds) {
+						visit(append(slices.Clone(path), byte(i)), next)
+					}
+				}
+			}
+			visit(nil, Free)
+			want := slices.SortedFunc(maps.Values(best), func(a, b found) int {
+				return cmp.Or(a.property-b.property, a.level-b.level, a.steps-b.steps, strings.Compare(a.kind, b.kind))
+			})
+			summary, err := s.Run(t.Context(), []Worker{breaking{bounded{w, bounds}}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []found
+			for _, f := range summary.Findings {
+				got = append(got, found{slices.Index(properties, f.Property), f.level, f.Step, f.Kind})
+				if len(f.Steps) != f.Step || !f.Shortest {
+					t.Errorf("tree %d: a finding has %d steps instead of %d, or is not the shortest: %v", seed, len(f.Steps), f.Step, f.Shortest)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("tree %d, by kind %v: found %+v, want %+v", seed, byKind, got, want)
+			}
+		}
+	}
 }
