@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,54 @@ func (emptyServer) state(f search.Fingerprint) search.Fingerprint { return f }
 func (emptyServer) leaseOf(string) (time.Duration, bool)          { return 0, false }
 func (emptyServer) timePassed()                                   {}
 func (emptyServer) disconnect()                                   {}
+
+// A fullServer stores only the given text.
+type fullServer struct {
+	emptyServer
+	text string
+}
+
+func (s fullServer) contents() string { return s.text }
+
+// stores makes the scene's server store the given text, but no lease.
+func stores(text string) change {
+	return func(s *scene) { s.n.lockServer = fullServer{text: text} }
+}
+
+// startsAt makes every try for the lock fail until the given time.
+func (s *scene) startsAt(free time.Duration) {
+	s.c.Strategy.Name, s.c.Strategy.Needs, s.c.Guard, s.o.gate.ungated = "late", 0, order.Naive, true
+	s.o.world.probe = newActor("probe", 2, 100, s.b.inst)
+	s.c.Strategy.New = func(lock.Env) (lock.Locker, error) { return lateLock{free, s.o.world}, nil }
+	for _, inst := range s.c.instances {
+		inst.world = s.o.world
+		if err := s.o.world.start(inst); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// A lateLock is taken until a certain time, and always free afterwards.
+type lateLock struct {
+	free  time.Duration
+	world *world
+}
+
+func (l lateLock) Acquire(context.Context, string) (lock.Lease, error) {
+	if l.world.elapsed() < l.free {
+		return nil, lock.ErrBusy
+	}
+	return lateLease{}, nil
+}
+
+func (lateLock) Close() error { return nil }
+
+type lateLease struct{}
+
+func (lateLease) Token() string                 { return "token-1-1" }
+func (lateLease) Fence() uint64                 { return 0 }
+func (lateLease) Lost() <-chan struct{}         { return nil }
+func (lateLease) Release(context.Context) error { return nil }
 
 func newScene(t *testing.T) *scene {
 	c := &Cluster{notifiesLoss: true, showsToken: true, renews: true}
@@ -69,6 +118,22 @@ func (s *scene) holds(a *actor, left time.Duration) {
 // wins writes a row for the actor to the ledger.
 func (s *scene) wins(a *actor, fence uint64) {
 	s.o.world.db.Claim(context.Background(), order.Claim{Order: theOrder, Driver: a.driver, Instance: string(rune('0' + a.inst.number)), Token: a.name, Fence: fence}, order.Naive)
+}
+
+// counts replaces the scene's server with a Redis server that has the given counters.
+func (s *scene) counts(values ...string) {
+	r, err := newRedisServer("redis")
+	if err != nil {
+		panic(err)
+	}
+	for i, value := range values {
+		c := counter{key: strconv.Itoa(i)}
+		if err := r.redis.Set(c.key, value); err != nil {
+			panic(err)
+		}
+		r.counters = append(r.counters, c)
+	}
+	s.c.nodes, s.n = []*node{r.node}, r.node
 }
 
 func (s *scene) event(op string, kind history.Kind, code history.Code) {
@@ -268,6 +333,13 @@ func TestRules(t *testing.T) {
 				"without tokens": func(s *scene) { s.c.showsToken = false }, "no lock": locksNone, "counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} },
 				"expired": func(s *scene) { time.Sleep(time.Nanosecond) }, "freed": isFreed, "data lost": losesData,
 			}},
+		{catalog.FenceMonotone, "A got token 3, but the server has issued only tokens up to 2",
+			func(s *scene) { s.counts("1", "2", "1"); s.a.fence = 3 },
+			func(s *scene) { s.o.judgeStored(s.a) },
+			map[string]change{
+				"issued": func(s *scene) { s.counts("1", "3", "1") }, "data lost": losesData, "no counter": func(s *scene) { s.counts() },
+				"lower": func(s *scene) { s.a.fence = 2 },
+			}},
 		{catalog.OrderOfService, "A got the lock, but B had waited longer",
 			func(s *scene) { s.a.behind, s.b.begun = 2, true },
 			func(s *scene) { s.o.judgeOrder(s.a) },
@@ -335,6 +407,67 @@ func TestRules(t *testing.T) {
 				s.o.judgeLingering([]*actor{s.a}, time.Millisecond)
 			},
 			map[string]change{"outage": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "delayed": shows(catalog.Delayed), "at the limit": func(s *scene) { s.a.lingered = -time.Millisecond }}},
+		{catalog.ReleaseEffective, "A released its lock while the lease was valid, but a server still has the lock",
+			func(s *scene) {
+				stores("grab = token-1-1")(s)
+				s.a.granted, s.a.inTime, s.a.released, s.a.token = true, true, true, "token-1-1"
+			},
+			func(s *scene) { s.o.judgeReleases() },
+			map[string]change{
+				"unreachable": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "not granted": func(s *scene) { s.a.granted = false }, "late": func(s *scene) { s.a.inTime = false },
+				"dead": isDead, "hung up": hangsUp, "arrived late": func(s *scene) { s.a.arrivedLate = true }, "no tokens": func(s *scene) { s.c.showsToken = false },
+				"not released": func(s *scene) { s.a.released = false }, "another token": stores("grab = token-1-11"),
+			}},
+		{catalog.ReleaseEffective, "A released its lock while the lease was valid, but a server still has the lock",
+			func(s *scene) {
+				s.holds(s.a, 1)
+				stores("grab = token-1-1")(s)
+				s.c.Strategy.Promises.ReleaseRetried, s.a.inTime, s.a.token = true, true, "token-1-1"
+			},
+			func(s *scene) { s.o.judgeReleases() },
+			map[string]change{"no promise": func(s *scene) { s.c.Strategy.Promises.ReleaseRetried = false }, "expired": func(s *scene) { time.Sleep(time.Nanosecond) }}},
+		{catalog.NoResidue, "redis keeps /grab = czxid 0 forever",
+			func(s *scene) {
+				z := newZKServer("redis")
+				z.reset()
+				z.nodes["/grab"] = &zkNode{container: true}
+				s.c.nodes, s.n = []*node{z.node}, z.node
+			},
+			func(s *scene) { s.o.judgeContainers() },
+			map[string]change{
+				"unreachable": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "dead": isDead, "hung": func(s *scene) { s.a.hung = true },
+				"calls":     func(s *scene) { s.o.gate.waiting = []*call{{actor: s.a, node: s.n}} },
+				"had child": func(s *scene) { s.n.lockServer.(*zkServer).nodes["/grab"].created = 1 }, "no container": func(s *scene) { s.n.lockServer.(*zkServer).nodes["/grab"].container = false },
+				"Redis": stores("/grab = czxid 0"),
+			}},
+		{catalog.NoResidue, "redis still holds grab = B1",
+			stores("fence = 1\ngrab = B1"),
+			func(s *scene) { s.c.residue = append(s.c.residue, "fence"); s.o.judgeResidue() },
+			map[string]change{
+				"later": func(s *scene) { time.Sleep(s.c.TTL) }, "residue": func(s *scene) { s.c.residue = []string{"grab"} },
+				"cut": func(s *scene) { s.a.releaseCut, s.a.token = true, "B1" }, "cut, without tokens": func(s *scene) { s.a.releaseCut, s.c.showsToken = true, false },
+			}},
+		{catalog.NoResidue, "redis still holds grab = B1",
+			stores("grab = B1"),
+			func(s *scene) {
+				s.a.releaseCut = true
+				s.o.judgeResidue()
+			},
+			map[string]change{"its lock": func(s *scene) { s.a.token = "B1" }}},
+		{catalog.NoResidue, "all leases have expired, but redis still holds grab = token-1-1",
+			stores("fence = 1\ngrab = token-1-1"),
+			func(s *scene) { s.o.judgeRemains() },
+			map[string]change{"residue": func(s *scene) { s.c.residue = []string{"grab"} }, "no token": stores("grab = 1")}},
+		{catalog.StuckOrder, "no driver of instance 1 can get the lock, although no driver has it",
+			func(s *scene) {
+				s.a.begun, s.a.done = true, true
+				s.startsAt(s.c.TTL + 1)
+			},
+			func(s *scene) { s.o.judgeProcesses() },
+			map[string]change{
+				"running": func(s *scene) { s.a.done = false }, "granted": func(s *scene) { s.a.granted = true }, "not begun": func(s *scene) { s.a.begun = false },
+				"another instance": func(s *scene) { s.a.inst = s.b.inst }, "a TTL later": func(s *scene) { time.Sleep(1) },
+			}},
 		{catalog.ReleaseEffective, "the lock was released while the lease was valid, but no driver can get it",
 			func(s *scene) { s.holds(s.a, time.Second); s.a.inTime = true },
 			func(s *scene) { s.o.judgeBusy() },
@@ -366,6 +499,22 @@ func TestRules(t *testing.T) {
 				t.Errorf("%s, %q is reported in spite of the excuse %q", tt.property, tt.why, name)
 			}
 		}
+	}
+}
+
+// TestHealthyProcessesNeedNoTime checks that the oracle lets a TTL pass only for a process that cannot get the
+// lock at once.
+func TestHealthyProcessesNeedNoTime(t *testing.T) {
+	for _, free := range []time.Duration{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			s.a.begun, s.a.done = true, true
+			s.startsAt(free)
+			s.o.judgeProcesses()
+			if want := min(free, 1) * s.c.TTL; s.o.world.elapsed() != want || len(s.o.broken) > 0 {
+				t.Errorf("a lock that is free after %s: the check took %s, want %s; it reports %+v", free, s.o.world.elapsed(), want, s.o.broken)
+			}
+		})
 	}
 }
 

@@ -31,6 +31,38 @@ func TestReducer(t *testing.T) {
 	}
 }
 
+// TestReducedPhases checks two calls of one actor to different servers in different phases. The reducer must
+// leave out the later one in the fixed order if and only if the last step changed nothing else.
+func TestReducedPhases(t *testing.T) {
+	a := &actor{name: "A"}
+	early := &call{actor: a, phase: tap.Acquire, n: 1, target: "redlock-2", node: &node{name: "redlock-2"}}
+	late := &call{actor: a, phase: tap.Release, n: 1, target: "redlock-1", node: &node{name: "redlock-1"}}
+	for _, quiet := range []bool{false, true} {
+		leavesOut := func(last, next *call) bool {
+			r := &reducer{cluster: &Cluster{}, gate: &gate{}, on: true, last: last, quiet: quiet, alternatives: []*call{early, late}}
+			return r.commutes(next)
+		}
+		if leavesOut(early, late) || leavesOut(late, early) != quiet {
+			t.Errorf("quiet %v: the order by phase is left out: %v; the other order is left out: %v, want %v", quiet, leavesOut(early, late), leavesOut(late, early), quiet)
+		}
+	}
+}
+
+// TestReducedFaults checks which calls the reducer leaves out after a fault of a server. It may leave out only
+// calls to other servers, and no releases.
+func TestReducedFaults(t *testing.T) {
+	struck, other := &node{name: "redlock-1"}, &node{name: "redlock-2"}
+	for _, phase := range []tap.Phase{tap.Acquire, tap.Claim, tap.Renew, tap.Release} {
+		for _, n := range []*node{struck, other, nil} {
+			c := &call{actor: &actor{name: "A"}, phase: phase, node: n}
+			r := &reducer{cluster: &Cluster{}, gate: &gate{}, on: true, struck: struck, alternatives: []*call{c}}
+			if got, want := r.commutes(c), n == other && phase != tap.Release; got != want {
+				t.Errorf("%s at %v: left out: %v, want %v", phase, n, got, want)
+			}
+		}
+	}
+}
+
 // TestOracle checks that the oracle reports a fencing token that is not higher than the previous one, and
 // no other token.
 func TestOracle(t *testing.T) {
