@@ -35,6 +35,16 @@ func TestMedian(t *testing.T) {
 	}
 }
 
+// TestEnough checks that Enough is the smallest number of values whose range contains the median with a
+// probability of at least 95 %. The range misses the median if all values are on the same side of it.
+func TestEnough(t *testing.T) {
+	for n := 1; n <= 20; n++ {
+		if has := 1-2*math.Pow(0.5, float64(n)) >= 0.95; has != (n >= Enough) {
+			t.Errorf("%d values have a 95 %% interval: %v, but Enough is %d", n, has, Enough)
+		}
+	}
+}
+
 // TestMedianCovers checks on random samples that the interval contains the true median in at least
 // 95 % of all cases.
 func TestMedianCovers(t *testing.T) {
