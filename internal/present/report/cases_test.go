@@ -51,6 +51,29 @@ func TestCases(t *testing.T) {
 	}
 }
 
+// TestClaimCases checks that each claim is a case of its own, after the cells, and that it passes only if it holds.
+func TestClaimCases(t *testing.T) {
+	want := map[string]report.Result{"rlock/none:double_grabs==0": report.Passed, "rlock/none:double_grabs>0": report.Failed, "rlock:double_grabs<1": report.Passed}
+	var claims []experiment.Assert
+	for text := range want {
+		claim, err := experiment.ParseAssert(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims = append(claims, claim)
+	}
+	cases := report.Cases(run("rush", measuredCell(catalog.NoFault, catalog.Safe, nil)), nil, claims)
+	if len(cases) != 1+len(claims) {
+		t.Fatalf("%d cases, want %d", len(cases), 1+len(claims))
+	}
+	for i, c := range cases[1:] {
+		text := claims[i].String()
+		if c.Name != "assert "+text || c.Result != want[text] || (c.Why != "") != (c.Result == report.Failed) {
+			t.Errorf("%s: %+v, want %s", text, c, want[text])
+		}
+	}
+}
+
 // ciRun returns a run that has a case with each result, and the cases.
 func ciRun(t *testing.T) (*experiment.Run, []report.Case) {
 	t.Helper()
