@@ -252,7 +252,7 @@ func (s *initSettings) correct(ctx context.Context, w io.Writer, found *finding)
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
-	case key != "grabbed" && key != "taken" || len(seen) == 0:
+	case key != "grabbed" && key != "taken":
 		return nil
 	case len(seen) == 1 && seen[0].Status/100 == 2:
 		return map[string]string{"grabbed": status(0)}

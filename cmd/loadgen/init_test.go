@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,6 +107,18 @@ func TestTellApart(t *testing.T) {
 		got := tellApart(tt.key, []experiment.SeenAnswer{tt.first, tt.second, tt.third})
 		if got["grabbed"] != tt.grabbed || got["taken"] != tt.taken {
 			t.Errorf("%s %s: %v, want %s and %s", tt.first.Body, tt.second.Body, got, tt.grabbed, tt.taken)
+		}
+	}
+	// With fewer than three answers, only a single success says anything.
+	for n := range 3 {
+		for _, status := range []int{199, 200, 299, 300} {
+			want := ""
+			if n == 1 && status/100 == 2 {
+				want = strconv.Itoa(status)
+			}
+			if got := tellApart("grabbed", slices.Repeat([]experiment.SeenAnswer{answer(status, "")}, n)); got["grabbed"] != want || got["taken"] != "" {
+				t.Errorf("%d answers with status %d: %v, want %q", n, status, got, want)
+			}
 		}
 	}
 }
