@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -671,6 +672,24 @@ func TestHelp(t *testing.T) {
 	}
 	if _, err := parseRun([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h is %v", err)
+	}
+}
+
+// TestHelpTables checks the first column of the flag table in the help of every command. It must contain the
+// name of the flag and a placeholder in capital letters, but no part of the help text.
+func TestHelpTables(t *testing.T) {
+	row := regexp.MustCompile(`^  -[a-z0-9-]+( [A-Z][A-Z,…/|:]*( (->|[A-Z]+))*)?(  +\S|$)`)
+	for _, c := range commands() {
+		if c.about == "" {
+			continue
+		}
+		var stdout, stderr bytes.Buffer
+		exitOf(context.Background(), []string{c.name, "-h", "all"}, &stdout, &stderr)
+		for line := range strings.Lines(stdout.String()) {
+			if line = strings.TrimSuffix(line, "\n"); strings.HasPrefix(line, "  -") && !row.MatchString(line) {
+				t.Errorf("%s: the help has the line %q, want a flag, its placeholder and its help text", c.name, line)
+			}
+		}
 	}
 }
 
