@@ -502,6 +502,65 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestFactsOfViolations checks the facts that a violation shows: how the actor lost its lease, or why two actors
+// held the lock at the same time.
+func TestFactsOfViolations(t *testing.T) {
+	const lost, both = catalog.Forgotten, catalog.ClockJumped
+	expire := func(s *scene) { s.a.leases[0].until = s.n.now() }
+	judgeGrant := func(s *scene) { s.o.judgeGrant(s.a) }
+	judgeClaim := func(s *scene) { s.o.judgeClaim(s.a) }
+	judge := func(s *scene) { s.o.judge() }
+	begins := func(s *scene) { s.event(history.Claim, history.Invoke, "") }
+	// C and B held the lock at the same time, and A claims the order after both.
+	third := func(units int) change {
+		return func(s *scene) {
+			c := &actor{name: "C", index: 2, driver: 3, inst: s.b.inst, got: s.a.got}
+			s.o.world.actors = append(s.o.world.actors, c)
+			s.holds(c, time.Second)
+			s.holds(s.a, time.Second)
+			s.a.got, s.c.Stock = nil, units
+			for _, a := range s.o.world.actors {
+				s.wins(a, 0)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		property     string
+		setUp, judge change
+		want         catalog.Facts
+	}{
+		{catalog.FenceMonotone, func(s *scene) { s.a.fence, s.b.fence = 2, 2 }, judgeGrant, both},
+		{catalog.FenceMonotone, func(s *scene) { s.a.fence, s.b.fence = 2, 2; expire(s) }, judgeGrant, both | lost},
+		{catalog.LeaseExclusive, nil, judgeGrant, both},
+		{catalog.LossNotified, nil, judgeGrant, both},
+		{catalog.OneWinner, func(s *scene) { s.wins(s.a, 0); s.wins(s.b, 0) }, judgeClaim, both},
+		{catalog.OneWinner, third(1), judgeClaim, 0},
+		{catalog.OneWinner, third(2), judgeClaim, both},
+		{catalog.StaleWrite, func(s *scene) { s.wins(s.b, 2); s.a.fence = 1 }, judgeClaim, lost},
+		{catalog.WriteAfterExpiry, func(s *scene) { s.b.inside = true; expire(s) }, judgeClaim, both},
+		{catalog.LossHeeded, isKnown, begins, lost},
+		{catalog.LossHeeded, func(s *scene) { s.a.believed = 1; time.Sleep(time.Millisecond) }, begins, lost},
+		{catalog.LossHeeded, func(s *scene) { s.a.believed = 1; time.Sleep(2 * time.Millisecond) }, judge, lost},
+		{catalog.LossNotified, func(s *scene) { s.a.missingOn = []*node{s.n} }, judge, lost},
+		{catalog.RenewsOwn, func(s *scene) { s.a.missingOn = []*node{s.n} }, judge, lost},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			s.holds(s.b, time.Second)
+			s.holds(s.a, time.Second)
+			s.a.lostTo, s.a.got = lost, map[*actor]catalog.Facts{s.b: both}
+			if tt.setUp != nil {
+				tt.setUp(s)
+			}
+			tt.judge(s)
+			i := slices.IndexFunc(s.o.broken, func(v search.Violation) bool { return v.Property == tt.property })
+			if i < 0 || s.o.broken[i].Facts != tt.want {
+				t.Errorf("%s: the oracle reports %+v, want the facts %v", tt.property, s.o.broken, tt.want)
+			}
+		})
+	}
+}
+
 // TestHealthyProcessesNeedNoTime checks that the oracle lets a TTL pass only for a process that cannot get the
 // lock at once.
 func TestHealthyProcessesNeedNoTime(t *testing.T) {
