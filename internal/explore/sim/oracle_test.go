@@ -136,6 +136,15 @@ func (s *scene) counts(values ...string) {
 	s.c.nodes, s.n = []*node{r.node}, r.node
 }
 
+// expireSession replaces the scene's server with a ZooKeeper server that has told A's instance that its session
+// has expired.
+func expireSession(s *scene) {
+	z := newZKServer("zookeeper")
+	z.reset()
+	z.expired[s.a.inst] = 1
+	s.c.nodes = []*node{z.node}
+}
+
 func (s *scene) event(op string, kind history.Kind, code history.Code) {
 	s.o.judgeEvent(s.a, history.Event{Op: op, Kind: kind, Code: code, T: s.o.world.elapsed()})
 }
@@ -397,6 +406,13 @@ func TestRules(t *testing.T) {
 				"never told": func(s *scene) { s.c.notifiesLoss = false }, "releasing": releases, "known": isKnown, "dead": isDead, "lags": lags, "found": func(s *scene) { s.a.missingOn = nil },
 				"renews again": func(s *scene) { s.o.gate.waiting = []*call{{actor: s.a, phase: tap.Renew, node: s.n}} }, "renews late": func(s *scene) { s.o.gate.late = []*call{{actor: s.a, phase: tap.Renew, node: s.n}} },
 			}},
+		{catalog.LossNotified, "A's client knew that its session had expired, but A was not told",
+			func(s *scene) { s.holds(s.a, time.Minute); expireSession(s) },
+			func(s *scene) { s.o.judge() },
+			map[string]change{
+				"never told": func(s *scene) { s.c.notifiesLoss = false }, "releasing": releases, "known": isKnown, "dead": isDead, "lags": lags,
+				"an earlier session": func(s *scene) { s.a.expiries = 1 }, "another instance": func(s *scene) { s.a.inst = s.b.inst },
+			}},
 		{catalog.WaitsAsTold, "A asks for the lock again and again, with too short a pause",
 			func(s *scene) { s.a.rest = askAtOnce*askEvery + 1 },
 			func(s *scene) { s.o.judge() },
@@ -543,6 +559,8 @@ func TestFactsOfViolations(t *testing.T) {
 		{catalog.LossHeeded, func(s *scene) { s.a.believed = 1; time.Sleep(2 * time.Millisecond) }, judge, lost},
 		{catalog.LossNotified, func(s *scene) { s.a.missingOn = []*node{s.n} }, judge, lost},
 		{catalog.RenewsOwn, func(s *scene) { s.a.missingOn = []*node{s.n} }, judge, lost},
+		{catalog.LossNotified, expireSession, judge, lost},
+		{catalog.RenewsOwn, expireSession, judge, lost},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)
