@@ -279,23 +279,20 @@ func (t *memTx) alive(ctx context.Context) error {
 // take waits for a lock until the timeout, or without a limit if timeout is nil. It unlocks the
 // store's mutex while it waits.
 func (t *memTx) take(ctx context.Context, l memLock, timeout <-chan time.Time) (got bool, err error) {
-	if err := t.alive(ctx); err != nil {
-		return false, err
-	}
-	select {
-	case l <- struct{}{}:
-		return true, nil
-	default:
-	}
-	t.m.mu.Unlock()
 	select {
 	case l <- struct{}{}:
 		got = true
-	case <-timeout:
-	case <-t.lost:
-	case <-ctx.Done():
+	default:
+		t.m.mu.Unlock()
+		select {
+		case l <- struct{}{}:
+			got = true
+		case <-timeout:
+		case <-t.lost:
+		case <-ctx.Done():
+		}
+		t.m.mu.Lock()
 	}
-	t.m.mu.Lock()
 	if err = t.alive(ctx); err != nil && got {
 		<-l
 	}
