@@ -89,6 +89,18 @@ func TestLostCommitWithoutToken(t *testing.T) {
 	}
 }
 
+// TestConnectFails checks that Connect returns the error of its first query and leaves no connection open.
+func TestConnectFails(t *testing.T) {
+	lossy := &lossy{answer: func(string) error { return errLost }}
+	s, err := order.Connect(t.Context(), sqliteDSN(t), order.Options{Wrap: lossy.wrap})
+	if s != nil || !errors.Is(err, errLost) {
+		t.Errorf("connect returned %v, want the error of the query", err)
+	}
+	if n := lossy.open.Load(); n > 0 {
+		t.Errorf("%d connections are open", n)
+	}
+}
+
 // TestRefusedStatement checks that a claim that fails before its COMMIT returns ErrNotWritten, and that it
 // has written nothing.
 func TestRefusedStatement(t *testing.T) {
@@ -205,6 +217,7 @@ type lossy struct {
 	refuse atomic.Pointer[string]   // statements with this prefix are not sent; may be nil
 	down   atomic.Bool              // whether all statements and new connections fail
 	hold   atomic.Pointer[hold]     // delays the next BEGIN; may be nil
+	open   atomic.Int64             // the number of open connections
 	late   sync.WaitGroup           // goroutines that end delayed COMMITs and close their connections
 	after  func(query string)       // called after each statement without a result set; may be nil
 	around around                   // called instead of each statement without a result set; may be nil
@@ -229,7 +242,11 @@ func (c lossyConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, errLost
 	}
 	conn, err := c.Connector.Connect(ctx)
-	return &lossyConn{Conn: conn, l: c.l}, err
+	if err != nil {
+		return nil, err
+	}
+	c.l.open.Add(1)
+	return &lossyConn{Conn: conn, l: c.l}, nil
 }
 
 type lossyConn struct {
@@ -293,6 +310,7 @@ func isBegin(query string) bool { return query == "START TRANSACTION" || query =
 
 // Close closes the connection, but only after a delayed COMMIT has ended.
 func (c *lossyConn) Close() error {
+	c.l.open.Add(-1)
 	if c.late == nil {
 		return c.Conn.Close()
 	}

@@ -138,6 +138,18 @@ func rowLockHandedOn(t *trial) {
 	t.drivers(id, 1)
 }
 
+// rowLockAfterClaim checks that a session can lock a row again after a claim has ended its transaction,
+// whether the claim was written or refused. Other sessions must not get the row meanwhile.
+func rowLockAfterClaim(t *trial) {
+	a, b, id := t.session(), t.session(), t.create(1)
+	for driver, want := range []error{nil, order.ErrTaken, order.ErrTaken} {
+		t.locks(a, byRow, id, 0)
+		t.busy(b, byRow, id, 0)
+		t.expect("claim", a.Claim(t.ctx, claim(id, int64(driver)+1, 0), order.Guarded), want)
+	}
+	t.locks(b, byRow, id, 0)
+}
+
 // rowLockAndWriters checks that a writer without a session also waits for the row.
 func rowLockAndWriters(t *trial) {
 	a, id := t.session(), t.create(1)

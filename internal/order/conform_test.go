@@ -48,6 +48,7 @@ var storeChecks = []storeCheck{
 	{"row lock", rowLock},
 	{"row lock of none", rowLockOfNone},
 	{"row lock handed on", rowLockHandedOn},
+	{"row lock after a claim", rowLockAfterClaim},
 	{"row lock and writers", rowLockAndWriters},
 	{"name lock", nameLock},
 	{"name lock handed on", nameLockHandedOn},
