@@ -104,7 +104,8 @@ func silentIf(isSilent *[3]atomic.Bool) func(*lock.Env) {
 
 // TestEveryAttemptCounts makes the nodes fall silent in some phases, while clients of one process wait
 // for a lock that another client holds. The client that makes the attempts must get ErrBusy if any of
-// them found the lock taken. A client in the local queue must get ErrBusy if the last attempt did.
+// them found the lock taken. A client in the local queue must get ErrBusy if the last attempt did. If
+// its own context ends first, it must get the context's error.
 func TestEveryAttemptCounts(t *testing.T) {
 	const phase = 10 * time.Second // longer than an attempt and its cleanup
 	for n := range 8 {
@@ -139,7 +140,12 @@ func TestEveryAttemptCounts(t *testing.T) {
 					if errors.Is(err, lock.ErrBusy) != (p == taken) {
 						s.Errorf("phase %d: a client in the queue of the process: %v", i+1, err)
 					}
-					time.Sleep(2*time.Second - time.Millisecond)
+					ctx, hangUp := context.WithTimeout(s.Context(), time.Millisecond)
+					if _, err := a.Acquire(ctx, theKey); !errors.Is(err, context.DeadlineExceeded) {
+						s.Errorf("phase %d: a client that leaves the queue of the process: %v", i+1, err)
+					}
+					hangUp()
+					time.Sleep(2*time.Second - 2*time.Millisecond)
 				}
 				err := <-errs
 				if errors.Is(err, lock.ErrBusy) != slices.Contains(phases, taken) {
