@@ -358,25 +358,3 @@ func TestTurnCountsAsWaiting(t *testing.T) {
 		})
 	}
 }
-
-// TestProbeKeepsNoSession checks that New leaves no session open after it has checked that the
-// database supports sessions. New must succeed even if all sessions are in use.
-func TestProbeKeepsNoSession(t *testing.T) {
-	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
-		for _, full := range []bool{false, true} {
-			t.Run(fmt.Sprint(strategy, " full ", full), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					mem := new(order.Mem)
-					db := &sessions{Store: mem, few: make(chan struct{}, 1)}
-					if full {
-						db.few <- struct{}{}
-					}
-					sessionLocker(t, strategy, db, 0)
-					if n := mem.Sessions(); n > 0 {
-						t.Errorf("%d sessions are open", n)
-					}
-				})
-			})
-		}
-	}
-}
