@@ -654,9 +654,15 @@ func TestCheckToken(t *testing.T) {
 	}
 }
 
+// TestStrategiesSayWhatIsAvailable checks that a strategy is available if the instance has its servers. The
+// check must leave no database session open.
 func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 	var got []grab.StrategyView
-	w := newRig(t, settings{}).call(t, request("GET", "/strategies", ""))
+	r := newRig(t, settings{})
+	w := r.call(t, request("GET", "/strategies", ""))
+	if n := r.store.Sessions(); n != 0 {
+		t.Errorf("%d sessions are open", n)
+	}
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}

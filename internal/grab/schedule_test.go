@@ -2,9 +2,11 @@ package grab_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +61,7 @@ type instance struct {
 	afterRead   func(order.Order, error) error // its result replaces the error of the read
 	beforeHeld  func(context.Context) error
 	beforeClaim func()
+	afterClaim  func(error) error // its result replaces the error of the claim
 }
 
 func (s *scene) instance(change ...func(*grab.Config)) *instance {
@@ -118,7 +121,11 @@ func (i *instance) Claim(ctx context.Context, c order.Claim, g order.Guard) erro
 	if i.beforeClaim != nil {
 		i.beforeClaim()
 	}
-	return i.Mem.Claim(ctx, c, g)
+	err := i.Mem.Claim(ctx, c, g)
+	if i.afterClaim != nil {
+		err = i.afterClaim(err)
+	}
+	return err
 }
 
 func (i *instance) grab() grab.Answer {
@@ -261,6 +268,129 @@ func TestLooksBehindTheWork(t *testing.T) {
 			t.Errorf("work of two TTLs: %+v, drivers %v have the order", told, s.winners())
 		}
 	})
+}
+
+// recorded returns the events of an instance, each on a new line. A line has the kind and the operation,
+// followed by all fields that are set. The word error stands for a note.
+func (i *instance) recorded() string {
+	var lines strings.Builder
+	for _, e := range i.history.Events() {
+		fmt.Fprintf(&lines, "\n%s %s", e.Kind, e.Op)
+		if e.Code != "" {
+			fmt.Fprintf(&lines, " %s", e.Code)
+		}
+		if e.Note != "" {
+			lines.WriteString(" error")
+		}
+		if e.Token != "" {
+			fmt.Fprintf(&lines, ", %s", e.Token)
+		}
+		if e.Fence != 0 {
+			fmt.Fprintf(&lines, ", fence %d", e.Fence)
+		}
+		if e.Lease != 0 {
+			fmt.Fprintf(&lines, ", lease %v", e.Lease)
+		}
+		if e.Order != i.scene.order || e.Driver != i.driver || e.Strategy != i.scene.strategy {
+			fmt.Fprintf(&lines, ", order %d, driver %d, strategy %s", e.Order, e.Driver, e.Strategy)
+		}
+	}
+	return lines.String()
+}
+
+// TestRecordOfAGrab checks all events of a grab, for several ways in which it can end.
+func TestRecordOfAGrab(t *testing.T) {
+	errDown := errors.New("down")
+	for _, tt := range []struct {
+		name, strategy string
+		prepare        func(a *instance)
+		want           string
+	}{
+		{"won", "setnx", func(*instance) {}, `
+invoke grab
+invoke acquire
+ok acquire, token 1, lease 10s
+invoke read, token 1
+ok read open, token 1
+invoke claim, token 1
+ok claim, token 1
+invoke release, token 1
+ok release, token 1
+ok grab, token 1`},
+		{"won and renewed", "watchdog-fenced", func(a *instance) { a.beforeClaim = func() { time.Sleep(sceneTTL / 2) } }, `
+invoke grab
+invoke acquire
+ok acquire, token 1, fence 1, lease 10s
+invoke read, token 1, fence 1
+ok read open, token 1, fence 1
+invoke claim, token 1, fence 1
+ok renew, lease 10s
+ok claim, token 1, fence 1
+invoke release, token 1, fence 1
+ok release, token 1, fence 1
+ok grab, token 1, fence 1`},
+		{"taken", "setnx", func(a *instance) { a.scene.instance().grab() }, `
+invoke grab
+invoke acquire
+ok acquire, token 2, lease 10s
+invoke read, token 2
+ok read taken, token 2
+invoke release, token 2
+ok release, token 2
+fail grab taken error, token 2`},
+		{"busy", "setnx", func(a *instance) { a.scene.redis.Set(a.scene.key(), "another client") }, `
+invoke grab
+invoke acquire
+fail acquire busy error
+fail grab busy error`},
+		{"the lease is lost", "setnx-check", func(a *instance) {
+			a.afterRead = func(_ order.Order, err error) error { a.scene.runOut(); return err }
+		}, `
+invoke grab
+invoke acquire
+ok acquire, token 1, lease 10s
+invoke read, token 1
+ok read open, token 1
+info lost, token 1
+invoke release, token 1
+fail release lease_lost error, token 1
+fail grab lease_lost error, token 1`},
+		{"the read fails", "setnx", func(a *instance) {
+			a.afterRead = func(order.Order, error) error { return errDown }
+		}, `
+invoke grab
+invoke acquire
+ok acquire, token 1, lease 10s
+invoke read, token 1
+fail read dependency error, token 1
+invoke release, token 1
+ok release, token 1
+fail grab dependency error, token 1`},
+		{"the claim fails", "setnx", func(a *instance) {
+			a.afterClaim = func(error) error { return errDown }
+		}, `
+invoke grab
+invoke acquire
+ok acquire, token 1, lease 10s
+invoke read, token 1
+ok read open, token 1
+invoke claim, token 1
+info claim unknown error, token 1
+invoke release, token 1
+ok release, token 1
+info grab unknown error, token 1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			play(t, tt.strategy, func(s *scene) {
+				a := s.instance()
+				tt.prepare(a)
+				a.grab()
+				if got := a.recorded(); got != tt.want {
+					t.Errorf("recorded%s\nwant%s", got, tt.want)
+				}
+			})
+		})
+	}
 }
 
 // TestReadIsRecordedWithItsValue checks that the history contains what a driver has read, even if
