@@ -663,6 +663,36 @@ func TestLateAcquire(t *testing.T) {
 	}
 }
 
+// TestLateGrantOfAWaiter delays the request of an acquire until its process waits in the queue and the
+// lock is free. The late request then takes the lock, so the process must get it and leave the queue.
+func TestLateGrantOfAWaiter(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		b.release(b.served(p.subscribed(q)))
+		b.release(p.take()) // so that the next request is on the fast path, which does not look at the queue
+		lost := q.take()
+		var late func() error
+		p.meet(func(send func() error) error { late = send; return errDown })
+		got := p.wait()
+		if n := b.queued(); n != 1 {
+			b.Fatalf("%d turns in the queue, want 1", n)
+		}
+		b.node.Del(key)
+		if err := late(); err != nil {
+			b.Fatal(err)
+		}
+		lease := <-got
+		if n := b.queued(); n != 0 {
+			b.Errorf("%d turns in the queue, although the only waiter has the lock", n)
+		}
+		b.release(lease)
+		if err := lost.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
+			b.Errorf("release of the lost lease: %v", err)
+		}
+		b.nothingLeft()
+	})
+}
+
 // TestNoSubscription checks that a waiter that cannot open a subscription gets the lock anyway, because
 // it polls.
 func TestNoSubscription(t *testing.T) {
@@ -1014,6 +1044,26 @@ func TestSharedStem(t *testing.T) {
 		b.release(lease)
 		b.nothingLeft()
 	})
+}
+
+// TestKeyNames checks the names of the Redis keys, which all clients must derive in the same way.
+func TestKeyNames(t *testing.T) {
+	for name, stem := range map[string]string{
+		"a": "{a}", "{a}": "{a}", "a{b}c": "a{b}c", "{a}{b}": "{a}{b}", // without and with a hash tag
+		"a{}b": "{a{}b}", "{}{a}": "{{}{a}}", "{a": "{{a}", "a}b": "{a}b}", "a}{b": "{a}{b}", // no hash tag either
+	} {
+		inBubble(t, func(b *bubble) {
+			p := b.process()
+			b.node.FlushAll()
+			lease := p.acquire(b.Context(), name)
+			want := []string{name, stem + ":fence"}
+			slices.Sort(want)
+			if got := b.node.Keys(); !slices.Equal(got, want) {
+				b.Errorf("the lock %s has the keys %q, want %q", name, got, want)
+			}
+			b.release(lease)
+		})
+	}
 }
 
 // TestConcurrentUse checks that all methods of a Lease can run concurrently, and that exactly one of

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/handoff"
@@ -279,4 +280,36 @@ func TestCombine(t *testing.T) {
 		}
 	}
 	nothingLeftOn(t, client)
+}
+
+// TestCombinedRequestEnds checks that a request that waits for its round trip ends with its context.
+func TestCombinedRequestEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := make(chan struct{})
+		client := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				<-hangs
+				return nil, errDown
+			},
+		})
+		defer client.Close()
+		handoff.Combine(client)
+		l := must(handoff.New(client, handoff.Options{}))
+		defer l.Close()
+		var others sync.WaitGroup
+		for range 8 { // more than get a round trip of their own
+			others.Go(func() { _ = l.RaiseFence(t.Context(), key, 1) })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		err := l.RaiseFence(ctx, key, 1)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+			t.Errorf("the request ended after %v: %v", took, err)
+		}
+		close(hangs)
+		others.Wait()
+	})
 }
