@@ -247,6 +247,28 @@ func TestFailedCheckIsRepeated(t *testing.T) {
 	})
 }
 
+// TestOneCheckAtATime checks that a waiter whose check of the queue hangs sends no other check, even after
+// it has opened a new subscription.
+func TestOneCheckAtATime(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		other, p := b.process(), b.process()
+		b.release(b.served(p.subscribed(other)))
+		lease := other.take()
+		got := p.wait()
+		goOn := make(chan struct{})
+		p.meet(func(send func() error) error { <-goOn; return send() })
+		opened := p.subscriptions.Load()
+		p.silence()
+		if n := p.sent(func() { time.Sleep(ttl / 3) }); n != 1 || p.subscriptions.Load() == opened {
+			b.Errorf("%d checks and %d new subscriptions, want 1 check", n, p.subscriptions.Load()-opened)
+		}
+		close(goOn)
+		b.release(lease)
+		b.release(b.served(got))
+		b.nothingLeft()
+	})
+}
+
 // TestCloseWaitsForRequests checks that Close waits for pending requests.
 func TestCloseWaitsForRequests(t *testing.T) {
 	inBubble(t, func(b *bubble) {
