@@ -72,8 +72,8 @@ type claims struct {
 var blocking = []string{catalog.StuckOrder, catalog.NoLostWakeup, catalog.ReleaseEffective, catalog.NoResidue}
 
 // claimsUnder returns what we expect under the given faults. We expect nothing from the user's own
-// strategies, from known-broken ones, from a guard that is not the strategy's default, and from a
-// lock within one process if there is only one instance.
+// strategies, from known-broken ones, and from a guard that is not the strategy's default. We also
+// expect nothing from a lock within one process if there is only one instance.
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	s := set.Strategy
 	isListed := func(all []lock.Strategy) bool {
