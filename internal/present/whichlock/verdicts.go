@@ -190,8 +190,13 @@ type lossTotals struct {
 // helps.
 func (p *page) LossTotals() (t lossTotals) {
 	for _, c := range p.Ignoring.Cells {
+		i := slices.IndexFunc(p.Matrix.Cells, func(l experiment.Cell) bool { return l.Name() == c.Name() })
+		if i < 0 {
+			p.fail("%s has %v, and %s does not", ignoringFolder, c.Name(), matrixFolder)
+			continue
+		}
 		t.Ignoring += unsafePoints(c)
-		t.Checking += unsafePoints(catalog.First(p.Matrix.Cells, func(l experiment.Cell) bool { return l.Name() == c.Name() }))
+		t.Checking += unsafePoints(p.Matrix.Cells[i])
 	}
 	t.Helps = t.Checking > 0 && t.Checking < t.Ignoring
 	return t

@@ -93,7 +93,7 @@ func (f Facts) fill(text string) string {
 // FromLocale returns the workshop's language for a locale such as zh_CN.UTF-8. It falls back to the
 // default language.
 func FromLocale(locale string) string {
-	lang, _, _ := strings.Cut(strings.ReplaceAll(locale, ".", "_"), "_")
+	lang := locale[:strings.IndexAny(locale+"_", "_-.@")]
 	if slices.Contains(Languages, lang) {
 		return lang
 	}
