@@ -482,7 +482,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.o.judgeProcesses() },
 			map[string]change{
 				"running": func(s *scene) { s.a.done = false }, "granted": func(s *scene) { s.a.granted = true }, "not begun": func(s *scene) { s.a.begun = false },
-				"another instance": func(s *scene) { s.a.inst = s.b.inst }, "a TTL later": func(s *scene) { time.Sleep(1) },
+				"another instance": func(s *scene) { s.a.inst = s.b.inst }, "a TTL later": func(s *scene) { time.Sleep(time.Nanosecond) },
 			}},
 		{catalog.ReleaseEffective, "the lock was released while the lease was valid, but no driver can get it",
 			func(s *scene) { s.holds(s.a, time.Second); s.a.inTime = true },

@@ -71,7 +71,7 @@ func TestStartTimeIn(t *testing.T) {
 			for rest, whole := range map[string]bool{between + " 4711": true, between + " 4711 5 6": true, between: false, "": false} {
 				want, runs := "", whole && state != 'Z' && state != 'X'
 				if runs {
-					want = "4711"
+					want = bootID() + " 4711"
 				}
 				text := fmt.Sprintf("7 (%s) %c%s\n", name, state, rest)
 				if began, ok := startTimeIn([]byte(text)); began != want || ok != runs {
