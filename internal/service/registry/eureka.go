@@ -145,7 +145,8 @@ func (e *Eureka) register(ctx context.Context, self Self, log *slog.Logger) (*re
 		return nil, err
 	}
 	body := map[string]registration{"instance": r}
-	if err := e.call(ctx, http.MethodPost, &registration{App: r.App}, body, nil); err != nil {
+	// If ctx ends now, wait for the reply: the server may have registered the instance, which must then be removed.
+	if err := e.call(context.WithoutCancel(ctx), http.MethodPost, &registration{App: r.App}, body, nil); err != nil {
 		return nil, err
 	}
 	log.Info("registered", "registry", e.base.String(), "app", r.App, "id", r.ID)

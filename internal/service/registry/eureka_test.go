@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,6 +206,22 @@ func TestAnnounce(t *testing.T) {
 	cancel()
 	<-ended
 	waitFor(t, e)
+}
+
+// TestAnnounceEndsWhileItRegisters ends the context while the server handles the registration. The instance must then be
+// removed, because the server has registered it.
+func TestAnnounceEndsWhileItRegisters(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		calls = append(calls, r.Method)
+		cancel()
+	}))
+	parse(t, server.URL).Announce(ctx, Self{App: "a", Addr: &net.TCPAddr{Port: 1}}, slog.New(slog.DiscardHandler))
+	server.Close()
+	if !slices.Equal(calls, []string{http.MethodPost, http.MethodDelete}) {
+		t.Errorf("the calls are %q, want a POST and a DELETE", calls)
+	}
 }
 
 // TestAnnounceWithoutServer checks that Announce logs an error if there is no server, and still ends with
