@@ -80,7 +80,7 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 // stepCommand is the name of a hidden command that the lab runs for each step of an exercise.
 const stepCommand = "workshop-step"
 
-// stepResult is what the child process writes to a file for its parent.
+// stepResult contains the result of a command. The child process writes it to a file for its parent.
 type stepResult struct {
 	Outcome workshop.Outcome
 	Problem string // why the command failed; empty if it succeeded

@@ -231,9 +231,8 @@ func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int6
 	for key, found := range locks {
 		_, kept := after[key]
 		_, name, _ := strings.Cut(key, " ")
-		use := t.useOf(in.NameOfKey(name))
-		found.use = use
-		if use.caches() || kept && !use.isUnreleasedLock(found.atLeast) {
+		found.use = t.useOf(in.NameOfKey(name))
+		if found.use.caches() || kept && !found.use.isUnreleasedLock(found.atLeast) {
 			delete(locks, key)
 			continue
 		}

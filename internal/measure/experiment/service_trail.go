@@ -99,7 +99,8 @@ func trailOf(calls []control.Call, query string) trail {
 // script. Other calls before the winner's write may belong to a cache.
 func acquiresKey(c control.Call) bool {
 	words := strings.Split(string(c.Phase), " ")
-	script := strings.HasPrefix(words[min(1, len(words)-1)], "EVAL") || strings.HasPrefix(words[min(1, len(words)-1)], "FCALL")
+	command := words[min(1, len(words)-1)]
+	script := strings.HasPrefix(command, "EVAL") || strings.HasPrefix(command, "FCALL")
 	return c.Target != tap.DB && (script || refusesKey(words))
 }
 
