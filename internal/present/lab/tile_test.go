@@ -33,7 +33,7 @@ func TestTileState(t *testing.T) {
 		want    State
 		says    string
 	}{
-		{"nobody came", 3, 0, nil, Open, "0 of the last 1 orders are sold out"},
+		{"no driver came", 3, 0, nil, Open, "0 of the last 1 orders are sold out"},
 		{"some are left", 3, 2, []string{sale, sale, busy, ""}, Open, "0 of the last 1"},
 		{"sold out", 3, 3, []string{sale, sale, sale, refusal}, Won, "1 of the last 1 orders are sold out, none beyond"},
 		{"oversold", 3, 4, []string{sale, sale, sale, sale}, Double, "Order 7 has 4 rows and 3 units: driver 1 (8004), driver 2 (8004), driver 3 (8004) and driver 4 (8004) won."},

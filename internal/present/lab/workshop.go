@@ -28,7 +28,7 @@ type lessons struct {
 	ending   sync.WaitGroup
 }
 
-// source is where diagrams come from: the commands of an exercise, or the file that the user
+// source says which part of an exercise the diagrams show: its commands, or the file that the user
 // submitted.
 type source struct {
 	number int
