@@ -27,7 +27,7 @@ var shownIn = []string{
 	"lab.go", "run.go", "sentences.go", "matrix.go", "workshop.go: session atOnce inTurn", "server.go: withToken startHandler explore drawing handler",
 	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: Unmet",
 	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
-	"../report/words.go: findings explainCounts explainSale causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
+	"../report/words.go: findings cause errorKinds failures", "../report/explore_failure.go: remedy contradiction",
 	"../report/explore_page.go: answer headline", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
 	"../../testbed/fault/fault.go: Refused", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeRefusal judgeFailedAcquire judgeWrite judgeRelease judgeAnswer judgeReason judgeStored",
 	"../../explore/sim/property_wait.go: judgeOrder judgeWait", "../../explore/sim/property_end.go: judgeResidue judgeBusy judgeReleases judgeRemains judgeListeners",
@@ -83,10 +83,6 @@ func sample(e ast.Expr) (text string, ok bool) {
 			return "setnx", false
 		case name == "tooFew":
 			return "no contender", false
-		case name == "ofAll":
-			return "2 of 5 orders were", false
-		case name == "each":
-			return "each of the 3 orders was", false
 		case name == "Or" && first >= 0:
 			return texts[len(texts)-1], true
 		case first >= 0 && strings.Contains(texts[first], "%"):

@@ -17,8 +17,6 @@ func TestAnswersAlone(t *testing.T) {
 		Strategy: experiment.Foreign, Fault: catalog.NoFault, Verdict: catalog.Unsafe, Reason: "r", CountedFrom: "answers", Orders: 3, Requests: 9,
 		DoubleGrabs: new(2), OrdersDoubleGrabbed: new(1), OrdersGrabbed: new(3), LowerBound: true,
 	}
-	units := cell
-	units.Sale = &experiment.Sale{Stock: 5}
 	ledger := cell
 	ledger.Strategy, ledger.CountedFrom, ledger.Grabs, ledger.LowerBound = "rlock", "ledger", new(5), false
 	lastWriter := cell
@@ -35,7 +33,6 @@ func TestAnswersAlone(t *testing.T) {
 		not   []string
 	}{
 		{"answers", []experiment.Cell{cell}, []string{"- answers -", "≥2", "≥: at least this many", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order close together", "there was no ledger to read"}, []string{"ledger -", "0.00"}},
-		{"units", []experiment.Cell{units}, []string{"foreign: 2 units were sold too many."}, nil},
 		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"- ledger -", "rlock", "foreign: double-grabs are counted from the answers, because there was no", "none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"0.00"}},
 		{"answers under a fault", []experiment.Cell{struck(cell)}, []string{"foreign: double-grabs are counted from the answers, because there was no ledger to read"}, nil},
 		{"both under a fault", []experiment.Cell{struck(ledger), struck(lastWriter)}, []string{"none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"no ledger to read"}},

@@ -263,8 +263,7 @@ function open(place, run, c, home) {
   const width = Math.max(280, room < 900 ? room : (room - 32) / 2);
   const close = el("a", { href: home || "#", class: "close" }, "close (Esc)");
   const parts = [el("h2", {}, titleOf(c.id)), el("p", { class: "answer" }, c.sentence)];
-  const again = (f) => c.reason && f.split(/[,.:]/)[0] === c.reason.split(/[,.:]/)[0]; // whether the facts below repeat the reason
-  if (c.reason && !list(c.facts).some(again)) parts.push(el("p", {}, c.reason));
+  if (c.reason) parts.push(el("p", {}, c.reason));
   for (const f of list(c.facts)) parts.push(el("p", {}, f));
   parts.push(el("h3", {}, "What happened"), el("p", {}, c.explains || ""));
   if (c.drawing) parts.push(figure(c.drawing, { caption: false }));

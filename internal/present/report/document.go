@@ -117,10 +117,9 @@ func compose(run *experiment.Run, full bool) document {
 		d.add(section{Title: "Under the faults", Table: tableOf(renameForAnswers(shown, detailColumns), shown)}, points(shown))
 	} else {
 		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, costs(run.Cells))
-		plainCells = run.Cells
 	}
 	d.explain()
-	d.add(section{Lines: remarks(run)}, section{Lines: notes(named)}, section{Lines: explanations(run, plainCells)})
+	d.add(section{Lines: remarks(run)}, section{Lines: notes(run, named)})
 	for _, c := range run.Cells {
 		if c.Timeline != nil && (full || isUnexpected(c)) {
 			d.add(timeline(c))

@@ -251,10 +251,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		data.Sold = c.Sale.OverTime
 	}
 	data.Figures = catalog.Map(figureColumns, func(col cellColumn) string { return col.value(c) })
-	data.Facts = catalog.Map(findings(c, run.Config), catalog.Capital)
-	for _, f := range failures(c.Errors) {
-		data.Facts = append(data.Facts, f+".")
-	}
+	data.Facts = catalog.Map(slices.Concat(findings(c, run.Config), failures(c.Errors)), func(text string) string { return catalog.Capital(text) + "." })
 	for _, k := range c.Checks {
 		if k.Result == check.Fail {
 			data.Checks = append(data.Checks, k.Property+": "+k.Why)
@@ -340,7 +337,7 @@ func runPage(run *experiment.Run) pageOf {
 	}
 	d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)})
 	d.explain()
-	d.add(section{Lines: remarks(run)}, section{Lines: explanations(run, plainCells)})
+	d.add(section{Lines: remarks(run)}, section{Lines: notes(run, plainCells)})
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 

@@ -26,7 +26,7 @@ func TestTwoDatabasesMayExplain(t *testing.T) {
 			Strategy: experiment.Foreign, Fault: catalog.NoFault, Verdict: catalog.Unsafe, CountedFrom: tt.counted,
 			Orders: 10, Requests: 100, OrdersGrabbed: new(10), OrdersDoubleGrabbed: &tt.doubled, DoubleGrabs: &tt.doubled, ServedBy: tt.served,
 		}
-		if got := explainCounts(c, experiment.RunConfig{}); strings.Contains(got, "two databases") != tt.offered {
+		if got := cause(c, experiment.RunConfig{}); strings.Contains(got, "two databases") != tt.offered {
 			t.Errorf("%+v: %q", tt, got)
 		}
 	}

@@ -115,17 +115,17 @@ func remarks(run *experiment.Run) []string {
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
 // notes lists the reasons for the verdicts, and other facts without a table column.
-func notes(cells []experiment.Cell) []string {
+func notes(run *experiment.Run, cells []experiment.Cell) []string {
 	var grouped groupedTexts
 	for _, c := range cells {
-		if f := facts(c); len(f) > 0 {
+		if f := facts(c, run.Config); len(f) > 0 {
 			grouped.add(name(c), fmt.Sprintf("%s: %s", c.Verdict, strings.Join(f, "; ")))
 		}
 	}
 	return grouped.lines(" is ", " are ")
 }
 
-func facts(c experiment.Cell) []string {
+func facts(c experiment.Cell, cfg experiment.RunConfig) []string {
 	var facts []string
 	if c.Reason != "" {
 		facts = append(facts, c.Reason)
@@ -133,6 +133,7 @@ func facts(c experiment.Cell) []string {
 	if c.Peak != nil && c.Peak.LimitReason != "" {
 		facts = append(facts, fmt.Sprintf("limited by %s: %s", cmp.Or(c.Peak.LimitedBy, "?"), c.Peak.LimitReason))
 	}
+	facts = append(facts, findings(c, cfg)...)
 	for _, f := range []struct {
 		n         *int
 		one, many string
@@ -181,106 +182,49 @@ func (s *groupedTexts) lines(one, many string) []string {
 	return lines
 }
 
-// explanations explains in sentences what the test results mean for the orders.
-func explanations(run *experiment.Run, cells []experiment.Cell) []string {
-	var grouped groupedTexts
-	for _, c := range cells {
-		for _, m := range findings(c, run.Config) {
-			grouped.add(name(c), m)
-		}
-	}
-	return grouped.lines(": ", ": ")
-}
-
-// findings explains in sentences what a single test result means.
+// findings explains a test result to users who know the reason for its verdict.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
-	if m := explainCounts(c, cfg); m != "" {
-		texts = append(texts, m)
+	if why := cause(c, cfg); why != "" {
+		texts = append(texts, why)
+	}
+	if n := orZero(c.RepeatedRows); n > 0 && c.Verdict != catalog.Unsafe {
+		texts = append(texts, catalog.Plural(n, "row of the ledger repeats", "rows of the ledger repeat")+" an order and its driver, and no order has a second driver")
 	}
 	if n := orZero(c.CompensatedOrders); n > 0 {
-		texts = append(texts, fmt.Sprintf("%s more than one winner, for at most %.0f ms, until the service took the rest back.", catalog.Plural(n, "order had", "orders had"), *c.LongestCompensationMS))
+		texts = append(texts, fmt.Sprintf("%s more than one winner, for at most %.0f ms, until the service took the rest back", catalog.Plural(n, "order had", "orders had"), *c.LongestCompensationMS))
 	}
 	if c.SettleMS != nil {
-		texts = append(texts, fmt.Sprintf("the ledger was watched for %.1f s after the last driver had asked.", *c.SettleMS/1000))
+		texts = append(texts, fmt.Sprintf("the ledger was watched for %.1f s after the last driver had asked", *c.SettleMS/1000))
 	}
 	return texts
 }
 
-// explainCounts explains a test's counts in a sentence. It returns "" if they need no explanation.
-func explainCounts(c experiment.Cell, cfg experiment.RunConfig) string {
-	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
+// cause explains why orders were grabbed twice without a fault. It returns "" if this did not happen, or
+// if the cause is unknown.
+func cause(c experiment.Cell, cfg experiment.RunConfig) string {
+	if c.Fault != catalog.NoFault || c.Sale != nil || orZero(c.DoubleGrabs) == 0 {
 		return ""
 	}
-	if n := orZero(c.RepeatedRows); n > 0 && c.Verdict != catalog.Unsafe {
-		return catalog.Plural(n, "row of the ledger repeats", "rows of the ledger repeat") + " an order and its driver, and no order has a second driver."
+	perInstance := func(instances int) bool { // whether each order has one winner for each instance
+		return c.OrdersDoubleGrabbed != nil && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == (instances-1)*c.Orders
 	}
-	if c.Sale != nil {
-		return explainSale(c)
+	if c.Strategy == experiment.Foreign || cfg.Rules != nil { // the program does not know what the user's service does
+		if len(c.ServedBy) == 2 && perInstance(2) && c.CountedFrom == fromAnswers {
+			return "each order has one winner for each of the two instances. Either an instance locks only within its own process, or the instances use two databases"
+		}
+		return ""
 	}
 	s, err := lock.Find(c.Strategy)
-	perProcess := err == nil && s.Excludes == catalog.PerProcess && cfg.Rules == nil && c.Fault == catalog.NoFault
+	m, known := catalog.FindMode(mode(c))
 	switch {
-	case perProcess && cfg.Instances > 1 && c.Requests > cfg.Instances*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == (cfg.Instances-1)*c.Orders && c.Orders > 0:
-		return fmt.Sprintf("%s won by exactly %d drivers, one for each instance: the lock works only within one process.", each(c.Orders), cfg.Instances)
-	case *c.DoubleGrabs > 0:
-		cause := causeOf(c)
-		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // the program does not know what the user's service does
-			cause = "."
-			if len(c.ServedBy) == 2 && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.CountedFrom == "answers" {
-				cause = ": each order has one winner for each of the two instances. Either an instance locks only within its own process, or the instances use two databases."
-			}
-		}
-		return fmt.Sprintf("%s grabbed more than once, %s too many%s",
-			ofAll(*c.OrdersDoubleGrabbed, c.Orders), catalog.Plural(*c.DoubleGrabs, "grab", "grabs"), cause)
-	case c.Verdict == catalog.Stuck && c.StuckOrders != nil && *c.OrdersGrabbed == c.Orders:
-		return fmt.Sprintf("%s grabbed exactly once, but a new driver gets no final answer for %d.", each(c.Orders), *c.StuckOrders)
-	case c.Verdict == catalog.Stuck && c.StuckOrders != nil:
-		return fmt.Sprintf("no order was grabbed twice, but %s left that no driver can grab any more.", ofAll(*c.StuckOrders, c.Orders))
-	case c.Verdict != catalog.Safe:
-		return ""
-	case *c.OrdersGrabbed == c.Orders:
-		return fmt.Sprintf("%s grabbed exactly once.", each(c.Orders))
+	case err == nil && s.Excludes == catalog.PerProcess && perInstance(cfg.Instances) && c.Requests > cfg.Instances*c.Orders:
+		return "each order has one winner for each instance, because the lock works only within one process"
+	case known && m.ID != "F1":
+		return m.ID + ": " + m.Name
+	case !known && orZero(c.Overlaps) > 0:
+		return "the lock let in a driver while another was still inside"
 	default:
-		return fmt.Sprintf("no order was grabbed twice; %s grabbed under this load.", ofAll(*c.OrdersGrabbed, c.Orders))
-	}
-}
-
-// explainSale is like explainCounts, but for orders with several units.
-func explainSale(c experiment.Cell) string {
-	units := c.Orders * c.Sale.Stock
-	lost := ""
-	if n := orZero(c.Sale.LostUpdates); n > 0 {
-		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote this number minus one.", catalog.Plural(n, "sale", "sales"))
-	}
-	switch {
-	case *c.DoubleGrabs > 0 && c.Grabs == nil: // counted from the responses
-		return fmt.Sprintf("%s sold too many.%s", catalog.Plural(*c.DoubleGrabs, "unit was", "units were"), lost)
-	case *c.DoubleGrabs > 0:
-		return fmt.Sprintf("%s of %s sold, %d too many.%s", catalog.Plural(*c.Grabs, "unit", "units"), catalog.Plural(units, "was", "were"), *c.DoubleGrabs, lost)
-	case orZero(c.Sale.Undersold) > 0:
-		return fmt.Sprintf("%d of %s left, and drivers were refused.", *c.Sale.Undersold, catalog.Plural(units, "unit was", "units were"))
-	case c.Verdict != catalog.Safe:
-		return ""
-	default:
-		return fmt.Sprintf("exactly %s sold.", catalog.Plural(units, "unit was", "units were"))
-	}
-}
-
-func each(orders int) string {
-	if orders == 1 {
-		return "the order was"
-	}
-	return fmt.Sprintf("each of the %d orders was", orders)
-}
-
-func ofAll(n, orders int) string {
-	switch {
-	case n == 1 && orders == 1:
-		return each(1)
-	case n == 1:
-		return fmt.Sprintf("1 of %d orders was", orders)
-	default:
-		return fmt.Sprintf("%d of %s were", n, catalog.Plural(orders, "order", "orders"))
+		return "one driver reads that an order is open, and another driver reads the same before the first one has written"
 	}
 }
 
@@ -322,23 +266,4 @@ var errorKinds = map[string]string{
 
 func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
-}
-
-// causeOf returns the end of a sentence about orders that were grabbed twice: the cause, or only a full
-// stop if the cause is unknown.
-func causeOf(c experiment.Cell) string {
-	id := mode(c)
-	for _, p := range decidingPoints(c) {
-		id = cmp.Or(id, p.FailureMode)
-	}
-	switch m, ok := catalog.FindMode(id); {
-	case ok && id != "F1":
-		return fmt.Sprintf(". %s: %s.", id, m.Name)
-	case !ok && orZero(c.Overlaps) > 0:
-		return ": the lock let in a driver while another was still inside."
-	case ok || c.Fault == catalog.NoFault:
-		return ": one driver reads that an order is open, and another driver reads the same before the first one has written."
-	default:
-		return "."
-	}
 }
