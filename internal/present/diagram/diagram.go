@@ -85,7 +85,7 @@ type Span struct {
 	From float64  `json:"f"`
 	To   float64  `json:"t"`
 	Open bool     `json:"o,omitempty"`
-	Text string   `json:"x,omitempty"`
+	Text string   `json:"x,omitempty"` // if empty, Script describes the kind of span
 
 	token uint64 // the fencing token of a believed lease; 0 if it has none
 	does  string // for a fault: the key of the phrase that tells what it does to the driver
@@ -112,7 +112,7 @@ type Mark struct {
 	Kind MarkKind `json:"k"`
 	At   float64  `json:"a"`
 	N    int      `json:"n,omitempty"` // for a ledger row: its number among the order's rows
-	Text string   `json:"x,omitempty"`
+	Text string   `json:"x,omitempty"` // for a run: the remark in the record; for a schedule: the step in words
 }
 
 // MarkKind is the kind of event that a mark shows.

@@ -128,7 +128,7 @@ function glyph(kind, points, n) {
 const words = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes that it holds the lock", holds: "holds the lock",
   gap: "believes that it holds the lock, but does not", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
-  read: "reads the order", sent: "begins to read or to write", won: "first row of the ledger: has won", second: "second row: a double-grab",
+  read: "reads the order", sent: "begins to read or to write", won: "first row of the ledger: has won", second: "a row too many: a double-grab",
   refused: "refused", unknown: "not known", denied: "does not get the lock", failed: "a call to the database fails", late: "a release or renewal without effect: the lock was already lost", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns that its lease is lost", dies: "dies; this is the last recorded event", call: "another call to a server", projector: "Full screen", leave: "Leave the full screen", driver: "driver ", instance: "instance ",
   lost: "▶ goes wrong here", goesWrong: "▶ goes wrong", step: "step {n} of {m}", allSteps: "all {m} steps as a table",
@@ -230,7 +230,7 @@ function draw(d, width) {
         if (s.k === "fault") { band(s, mid - size / 2, mid + size / 2); continue; }
         if (!order.includes(s.k)) continue;
         used.add(s.k);
-        const f = x(s.f), t = Math.max(x(s.t), f + 1), title = `${row.name}: ${s.x || words[s.k]}`;
+        const f = x(s.f), t = Math.max(x(s.t), f + 1), title = `${row.name}: ${s.x || words[s.k] + (d.scale === "ms" && !s.o ? `, ${ms(s.t - s.f)}` : "")}`;
         if (s.k === "waits" || s.k === "inside" || s.k === "dead") {
           const l = line(s.k, f, t, mid, mid);
           l.append(svg("title", {}, title));
@@ -257,11 +257,12 @@ function draw(d, width) {
   for (const { rows } of tracks) for (const { row, mid } of rows) {
     let near = []; // marks of one kind that are merged because they are too close together
     const when = (m) => (d.scale === "ms" ? ms(m.a) : "step " + Math.ceil(m.a));
+    const meaning = (m) => (d.scale === "ms" ? [words[(d.units > 1 && ofUnits[m.k]) || m.k], m.x].filter(Boolean).join(": ") : m.x || "");
     const mark = () => {
       if (near.length === 0) return;
       const [m] = near, n = near.length, last = near[n - 1];
       const g = glyph(m.k, near.map((o) => P(x(o.a), mid)), m.n);
-      const what = n > 1 ? `${n} times from ${when(m)} to ${when(last)}: ${words[m.k] || words.call}` : `${when(m)}: ${m.x || words[m.k] || ""}`;
+      const what = n > 1 ? `${n} times from ${when(m)} to ${when(last)}: ${words[m.k] || words.call}` : `${when(m)}: ${meaning(m)}`;
       g.append(svg("title", {}, `${row.name}, ${what}`));
       used.add(words[m.k] ? m.k : "call");
       root.append(g);

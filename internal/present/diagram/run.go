@@ -44,29 +44,25 @@ func OfRun(r Run) Diagram {
 	b := &builder{Run: r, incarnation: map[string]int{}}
 	b.Events = slices.Clone(r.Events)
 	slices.SortStableFunc(b.Events, func(x, y history.Event) int { return cmp.Compare(x.T, y.T) })
-	b.ends = slices.ContainsFunc(b.Events, func(e history.Event) bool { return e.Op == history.Strike && e.Kind == history.OK })
+	drawn := catalog.Filter(b.Events, func(e history.Event) bool { return e.Driver < history.ProbeDriver })
+	b.probes = len(b.Events) - len(drawn)
+	if len(drawn) == 0 {
+		return b.diagram()
+	}
+	b.origin = drawn[0].T
 	deaths := slices.SortedFunc(slices.Values(r.Deaths), func(x, y Death) int { return cmp.Compare(x.At, y.At) })
 	die := func(by time.Duration) {
 		for len(deaths) > 0 && deaths[0].At <= by {
-			if b.begun {
-				b.died(deaths[0].Instance, b.at(deaths[0].At))
-			}
+			b.died(deaths[0].Instance, b.at(deaths[0].At))
 			deaths = deaths[1:]
 		}
 	}
-	for _, e := range b.Events {
-		if e.Driver >= history.ProbeDriver {
-			b.probes++
-			continue
-		}
+	for _, e := range drawn {
 		die(e.T)
-		if !b.begun {
-			b.origin, b.begun = e.T, true
-		}
 		b.end = b.at(e.T)
 		b.add(e)
 	}
-	if r.Until > 0 && b.begun {
+	if r.Until > 0 {
 		b.end = max(b.end, b.at(r.Until))
 		die(r.Until)
 	}
@@ -77,9 +73,7 @@ func OfRun(r Run) Diagram {
 type builder struct {
 	Run
 	origin      time.Duration
-	begun       bool // whether add has received an event
 	end         float64
-	ends        bool // whether the record contains the ends of faults
 	tracks      []*track
 	incarnation map[string]int
 	winners     int
@@ -142,9 +136,6 @@ func (b *builder) add(e history.Event) {
 	b.incarnation[e.Instance] = e.Incarnation
 	t := b.track(e)
 	defer func() { t.last = now }()
-	if is(t.struck) && !b.ends && e.Op != history.Strike {
-		b.endFault(t, now, true)
-	}
 	switch e.Op {
 	case history.Grab:
 		b.grab(t, e, now)
@@ -153,19 +144,15 @@ func (b *builder) add(e history.Event) {
 	case history.Renew:
 		if t.held != nil {
 			t.held.end = b.leaseEnd(e, now)
-			t.mark(Renewed, now, "its lease is renewed"+lasting(e))
+			t.mark(Renewed, now, "")
 		}
 	case history.Read:
-		if e.Kind == history.Invoke {
-			t.mark(Sent, now, "begins its read")
-			break
-		}
-		t.outcome(e, now, Read, cmp.Or(readings[e.Code], "gets the answer to its read"), "its read")
+		t.answer(e, now)
 	case history.Claim:
 		b.claim(t, e, now)
 	case history.Lost:
 		t.weigh(40)
-		t.mark(Loss, now, "learns that its lease is lost")
+		t.mark(Loss, now, "")
 		b.endBelief(t, now, false)
 	case history.Release:
 		b.release(t, e, now)
@@ -175,12 +162,10 @@ func (b *builder) add(e history.Event) {
 }
 
 func (b *builder) grab(t *track, e history.Event, now float64) {
-	if e.Kind == history.Invoke {
-		t.waits = now // older records do not contain the time of the lock request
-		return
+	if e.Kind != history.Invoke {
+		t.endWait(now, false)
+		b.endBelief(t, now, false)
 	}
-	t.endWait(now, false)
-	b.endBelief(t, now, false)
 }
 
 func (b *builder) acquire(t *track, e history.Event, now float64) {
@@ -191,7 +176,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	case history.OK:
 	default:
 		t.endWait(now, false)
-		t.mark(Denied, now, "does not get the lock"+why(e))
+		t.mark(Denied, now, e.Note)
 		return
 	}
 	t.endWait(now, false)
@@ -220,62 +205,40 @@ func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	}
 }
 
-func lasting(e history.Event) string {
-	if e.Lease <= 0 {
-		return ""
-	}
-	return ", for " + e.Lease.Round(time.Millisecond).String()
-}
-
 func (b *builder) claim(t *track, e history.Event, now float64) {
 	written := e.Kind == history.OK ||
 		e.Kind == history.Info && slices.ContainsFunc(b.Rows, func(r check.Row) bool { return r.Driver == e.Driver && r.Instance == e.Instance && r.Token == e.Token })
-	switch {
-	case e.Kind == history.Invoke:
-		t.mark(Sent, now, "begins its write")
-	case written:
-		b.winners++
-		t.weigh(100)
-		units := max(b.Units, 1)
-		switch {
-		case units > 1 && b.winners > units:
-			t.mark(Second, now, fmt.Sprintf("adds row %d of an order of %d units to the ledger: oversold", b.winners, units))
-		case b.winners > units:
-			t.mark(Second, now, fmt.Sprintf("adds row %d of the order to the ledger: a double-grab", b.winners))
-		case units > 1:
-			t.mark(Won, now, fmt.Sprintf("adds row %d of %d to the ledger, and so wins a unit", b.winners, units))
-		default:
-			t.mark(Won, now, "adds its row to the ledger, and so wins the order")
-		}
-		t.row.Marks[len(t.row.Marks)-1].N = b.winners
-		if b.lost == nil && b.winners == units+1 && b.Property == catalog.OneWinner {
-			b.lost = &now
-		}
-	default:
-		t.outcome(e, now, Unknown, "", "its write")
+	if !written {
+		t.answer(e, now)
+		return
+	}
+	b.winners++
+	t.weigh(100)
+	units, kind := max(b.Units, 1), Won
+	if b.winners > units {
+		kind = Second
+	}
+	t.row.Marks = append(t.row.Marks, Mark{Kind: kind, At: now, N: b.winners})
+	if b.lost == nil && b.winners == units+1 && b.Property == catalog.OneWinner {
+		b.lost = &now
 	}
 }
 
-// readings contains the texts for what a driver finds when it reads its order.
-var readings = map[history.Code]string{
-	history.Open:  "gets the answer to its read: the order was open",
-	history.Taken: "gets the answer to its read: the order was already taken",
-}
-
-// outcome draws a mark for a read or a write: good after a success, and otherwise one that shows
-// why the call failed.
-func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
+// answer draws a mark for a read, or for a write that has not succeeded. It is Sent when the call begins.
+func (t *track) answer(e history.Event, now float64) {
 	switch {
+	case e.Kind == history.Invoke:
+		t.mark(Sent, now, "")
 	case e.Kind == history.OK:
-		t.mark(good, now, did)
+		t.mark(Read, now, string(e.Code))
 	case e.Kind == history.Info:
 		t.weigh(60)
-		t.mark(Unknown, now, "the result of "+what+" is not known"+why(e))
+		t.mark(Unknown, now, e.Note)
 	case e.Code == history.Stale || e.Code == history.Taken:
 		t.weigh(30)
-		t.mark(Refused, now, what+" is refused"+why(e))
+		t.mark(Refused, now, e.Note)
 	default:
-		t.mark(Failed, now, what+" fails"+why(e))
+		t.mark(Failed, now, e.Note)
 	}
 }
 
@@ -285,10 +248,10 @@ func (b *builder) release(t *track, e history.Event, now float64) {
 		b.endBelief(t, now, false)
 	case !b.locks():
 	case e.Kind == history.OK:
-		t.mark(Released, now, "releases the lock")
+		t.mark(Released, now, "")
 		b.endHold(t, now, true)
 	case e.Kind == history.Fail && e.Code == history.LeaseLost:
-		t.mark(Late, now, "its release has no effect, because it had lost the lock")
+		t.mark(Late, now, "")
 		b.endHold(t, now, false)
 	}
 }
@@ -307,18 +270,10 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	if !is(t.struck) {
 		return
 	}
-	remark := ""
-	if open {
-		remark = "; its end was not recorded"
-		b.openFaults = true
-	}
-	b.addFault(t, now, open, remark)
+	b.openFaults = b.openFaults || open
+	text := fmt.Sprintf("%s strikes %s", cmp.Or(string(b.Fault), "the fault"), t.struckAt)
+	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: now, Open: open, Text: text, does: b.does()})
 	t.struck = none
-}
-
-func (b *builder) addFault(t *track, to float64, open bool, remark string) {
-	text := fmt.Sprintf("%s strikes %s%s", cmp.Or(string(b.Fault), "the fault"), t.struckAt, remark)
-	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: to, Open: open, Text: text, does: b.does()})
 }
 
 // does returns the key of the phrase that tells what the fault does to a driver.
@@ -347,9 +302,9 @@ func (b *builder) died(instance string, now float64) {
 		b.endFault(t, t.last, false)
 		t.endWait(t.last, false)
 		b.endBelief(t, t.last, false)
-		t.mark(Dies, t.last, "its process dies; this is its last recorded event")
+		t.mark(Dies, t.last, "")
 		b.keep(t, t.last)
-		t.row.Spans = append(t.row.Spans, Span{Kind: Dead, From: t.last, To: now, Open: true, Text: "its process is dead, and was started again before the end of the drawing"})
+		t.span(Dead, t.last, now, true)
 	}
 }
 
@@ -379,31 +334,26 @@ func (b *builder) endKept(t *track, now float64) {
 	}
 	t.kept = nil
 	if h.end <= now {
-		t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: h.end, Text: "its key stays on the server, " + forMS(h.end-h.from)})
-		t.mark(LeaseEnd, h.end, "its key runs out")
+		t.span(Kept, h.from, h.end, false)
+		t.mark(LeaseEnd, h.end, "")
 		return
 	}
-	t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: now, Open: true, Text: "its key was removed from the server some time before this moment"})
+	t.span(Kept, h.from, now, true)
 }
 
-func (t *track) mark(k MarkKind, at float64, text string) {
-	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
+func (t *track) mark(k MarkKind, at float64, note string) {
+	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: note})
 }
 
-// withToken returns a phrase such as " with token 3", or "" if the token is 0 because the lock has
-// none.
-func withToken(token uint64) string {
-	if token == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" with token %d", token)
+func (t *track) span(k SpanKind, from, to float64, open bool) {
+	t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: to, Open: open})
 }
 
 func (t *track) weigh(n int) { t.weight = max(t.weight, n) }
 
 func (t *track) endWait(now float64, open bool) {
 	if is(t.waits) && !is(t.believes) && now > t.waits {
-		t.row.Spans = append(t.row.Spans, Span{Kind: Waits, From: t.waits, To: now, Open: open, Text: "waits for the lock, " + forMS(now-t.waits)})
+		t.span(Waits, t.waits, now, open)
 	}
 	t.waits = none
 }
@@ -417,10 +367,10 @@ func (b *builder) endBelief(t *track, now float64, open bool) {
 	from := t.believes
 	t.believes = none
 	if !b.locks() {
-		t.row.Spans = append(t.row.Spans, Span{Kind: Inside, From: from, To: now, Open: open, Text: "is inside, without a lock, " + forMS(now-from)})
+		t.span(Inside, from, now, open)
 		return
 	}
-	t.row.Spans = append(t.row.Spans, Span{Kind: Believes, From: from, To: now, Open: open, Text: "believes that it holds the lock" + withToken(t.fence) + ", " + forMS(now-from), token: t.fence})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Believes, From: from, To: now, Open: open, token: t.fence})
 	if t.held != nil && is(t.held.end) && t.held.end < now {
 		b.endHold(t, now, false)
 	}
@@ -432,7 +382,7 @@ func (b *builder) endBelief(t *track, now float64, open bool) {
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
-			t.row.Spans = append(t.row.Spans, Span{Kind: Gap, From: s.To, To: now, Open: open, Text: fmt.Sprintf("still believes %s after the loss that it holds the lock", forMS(now-s.To))})
+			t.span(Gap, s.To, now, open)
 			return
 		}
 	}
@@ -448,12 +398,12 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	t.held = nil
 	switch {
 	case is(h.end) && h.end <= now:
-		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: h.end, Text: "holds the lock, " + forMS(h.end-h.from)})
-		t.mark(LeaseEnd, h.end, "its lease runs out")
+		t.span(Holds, h.from, h.end, false)
+		t.mark(LeaseEnd, h.end, "")
 	case released:
-		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Text: "holds the lock, " + forMS(now-h.from)})
+		t.span(Holds, h.from, now, false)
 	default: // the lease was lost earlier, at an unknown time
-		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Open: true, Text: "holds the lock until some time before this moment"})
+		t.span(Holds, h.from, now, true)
 		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)
 	}
@@ -514,35 +464,18 @@ func (b *builder) silence(instance string, pause Span) Span {
 
 // finish draws the states that have not ended, up to the end of the diagram.
 func (b *builder) finish(t *track) {
-	open := func(k SpanKind, from float64, text string) {
-		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
-	}
-	if is(t.struck) {
-		b.addFault(t, b.end, true, "; it lasts until the end of the drawing")
-	}
+	b.endFault(t, b.end, true)
 	t.endWait(b.end, true)
-	if h := t.kept; h != nil {
-		switch {
-		case h.end <= b.end:
-			b.endKept(t, b.end)
-		case math.IsInf(h.end, 1):
-			open(Kept, h.from, "its key stays on the server, and does not expire by itself, so no driver can get the lock")
-		default:
-			open(Kept, h.from, "its key stays on the server; it has "+forMS(h.end-b.end)+" left at the end of the drawing")
-		}
+	if h := t.kept; h != nil && h.end <= b.end {
+		b.endKept(t, b.end)
+	} else if h != nil {
+		t.span(Kept, h.from, b.end, true)
 	}
-	if h := t.held; h != nil {
-		switch {
-		case is(h.end) && h.end <= b.end:
-			b.endHold(t, b.end, false)
-		case is(h.end) && math.IsInf(h.end, 1):
-			open(Holds, h.from, "holds the lock, which never expires")
-		case is(h.end):
-			open(Holds, h.from, "holds the lock until the end of the drawing; its lease has "+forMS(h.end-b.end)+" left")
-		default:
-			open(Holds, h.from, "may hold the lock: the end of its lease is not known")
-			b.unknownEnds = true
-		}
+	if h := t.held; h != nil && h.end <= b.end {
+		b.endHold(t, b.end, false)
+	} else if h != nil {
+		t.span(Holds, h.from, b.end, true)
+		b.unknownEnds = b.unknownEnds || !is(h.end)
 	}
 	b.endBelief(t, b.end, true)
 }
@@ -614,13 +547,6 @@ func (b *builder) notes(d *Diagram) {
 	}
 }
 
-func why(e history.Event) string {
-	if e.Note == "" {
-		return ""
-	}
-	return ": " + e.Note
-}
-
 // clock returns a function that formats the times in a list, with enough decimals to tell them
 // apart.
 func clock[T any](list []T, at func(T) float64) func(float64) string {
@@ -635,10 +561,7 @@ func clock[T any](list []T, at func(T) float64) func(float64) string {
 	}
 }
 
-// forMS formats milliseconds, with two decimals below 10 ms.
-func forMS(ms float64) string { return inMS(ms, 0) }
-
-// inMS is like forMS, but uses at least this number of decimals.
+// inMS formats milliseconds with at least this number of decimals, and with at least two below 10 ms.
 func inMS(ms float64, decimals int) string {
 	if ms < 10 {
 		decimals = max(decimals, 2)

@@ -46,16 +46,16 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	}
 	believes := func(m explore.Moment) bool { return slices.Contains(m.Believes, a.Name) }
 	holds := func(m explore.Moment) bool { return slices.Contains(m.Holds, a.Name) }
-	add := func(k SpanKind, text string, is func(explore.Moment) bool) {
+	add := func(k SpanKind, is func(explore.Moment) bool) {
 		for _, s := range stretches(moments, is) {
-			r.Spans = append(r.Spans, Span{Kind: k, From: s[0], To: s[1], Open: s[1] == float64(len(moments)), Text: a.Name + " " + text})
+			r.Spans = append(r.Spans, Span{Kind: k, From: s[0], To: s[1], Open: s[1] == float64(len(moments))})
 		}
 	}
 	kept := func(m explore.Moment) bool { return slices.Contains(m.Kept, a.Name) }
-	add(Kept, "is dead, and its key stays", kept)
-	add(Holds, "holds the lock, by the servers' clocks", func(m explore.Moment) bool { return holds(m) && !kept(m) })
-	add(Believes, "believes that it holds the lock", believes)
-	add(Gap, "believes that it holds the lock, but does not", func(m explore.Moment) bool { return believes(m) && !holds(m) })
+	add(Kept, kept)
+	add(Holds, func(m explore.Moment) bool { return holds(m) && !kept(m) })
+	add(Believes, believes)
+	add(Gap, func(m explore.Moment) bool { return believes(m) && !holds(m) })
 	if s, ok := entryOf(a, moments); ok {
 		r.Spans = append(r.Spans, s)
 	}
@@ -122,9 +122,9 @@ func entryOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 			to = from + i
 		}
 	}
-	s = Span{Kind: Waits, From: at(from), To: at(to), Text: a.Name + " asks for the lock"}
+	s = Span{Kind: Waits, From: at(from), To: at(to)}
 	if !locks {
-		s.Kind, s.Text = Inside, a.Name+" is inside, without a lock"
+		s.Kind = Inside
 	}
 	return s, to > from
 }
@@ -142,7 +142,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 			spans = append(spans, Span{Kind: Fault, From: at(from), To: at(i), Text: a.Name + " is paused", does: "paused"})
 			from = -1
 		case own && m.Step.Kind == schedule.Dies, m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance && !m.Skipped:
-			spans = append(spans, Span{Kind: Dead, From: at(i), To: end, Text: a.Name + " is dead"})
+			spans = append(spans, Span{Kind: Dead, From: at(i), To: end})
 		}
 	}
 	if from >= 0 {
