@@ -18,10 +18,9 @@ type chooseView struct {
 
 type optionView struct {
 	whichlock.Option
-	Unmet string         `json:"but,omitempty"` // the requirements that the lock does not meet
-	Named []catalog.Mode `json:"named"`         // failure modes that were seen with the lock
-	Again string         `json:"again"`
-	How   string         `json:"how"` // the lock's counterpart in the user's stack; may be empty
+	Unmet string `json:"but,omitempty"` // the requirements that the lock does not meet
+	Again string `json:"again"`
+	How   string `json:"how"` // the lock's counterpart in the user's stack; may be empty
 }
 
 // choose returns the locks that fit the user's needs. The request path contains the user's answers
@@ -49,12 +48,7 @@ func choose(r *http.Request) (any, error) {
 			v.Answer = fmt.Sprintf("Take %s with the guard %s. In short, it is: %s.", o.Strategy, o.Guard, o.Title)
 			v.Duties = o.Duties(answers)
 		}
-		view := optionView{Option: o, Unmet: o.Unmet(answers), How: whichlock.FindStack(answers.Stack).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
-		for _, id := range o.Modes {
-			mode, _ := catalog.FindMode(id)
-			view.Named = append(view.Named, mode)
-		}
-		v.Options = append(v.Options, view)
+		v.Options = append(v.Options, optionView{Option: o, Unmet: o.Unmet(answers), How: whichlock.FindStack(answers.Stack).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)})
 	}
 	return v, nil
 }

@@ -57,7 +57,6 @@ function show(v) {
         el("dt", {}, "a request takes"), el("dd", {}, say("{commands} commands of Redis, {statements} statements, on average over winners and losers", { commands: figure(o.commands), statements: figure(o.statements) })),
         el("dt", {}, "the lock alone"), el("dd", {}, o.interval === "?" ? say(o.trips === null && o.guard === "guarded" ? "there is none" : "not measured") : say("{n} round trips", { n: o.interval })),
         el("dt", {}, "what breaks it"), el("dd", {}, ...(breaks.length === 0 ? [say("none of the faults that were tried")] : breaks.map(([what, faults, cls]) => el("p", { class: cls }, `${what} ${faults.join(", ")}`)))),
-        el("dt", {}, "failure modes seen"), el("dd", {}, o.named ? el("details", {}, el("summary", {}, o.named.map((m) => m.ID).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.ID}: ${m.Name}`)))) : "none"),
         el("dt", {}, "measure it yourself"), el("dd", {}, el("code", { class: "again", tabindex: 0 }, o.again))));
   }));
   $("duties").replaceChildren(el("h2", {}, say("What you must still do") + (v.options.length > 0 ? `: ${v.options[0].strategy}` : "")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, d.code.length > 0 ? el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n")) : null))));

@@ -106,7 +106,6 @@ func compose(run *experiment.Run, full bool) document {
 	named := run.Cells
 	if isMatrix(run) {
 		d.add(matrix(run)...)
-		d.add(modesSeen(run))
 		d.explain()
 		shown := faultCells
 		if !full && len(faultCells) > fewCells {

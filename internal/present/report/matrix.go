@@ -79,31 +79,6 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
-// ModesSeen returns the IDs of a strategy's failure modes in the run, in catalog order.
-func ModesSeen(run *experiment.Run, strategy string) []string {
-	var seen []string
-	for _, c := range catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy }) {
-		seen = append(seen, mode(c))
-		for _, p := range c.Points {
-			seen = append(seen, p.FailureMode)
-		}
-	}
-	ids := catalog.Map(catalog.Modes, func(m catalog.Mode) string { return m.ID })
-	return catalog.Filter(ids, func(id string) bool { return slices.Contains(seen, id) })
-}
-
-// modesSeen lists each strategy's failure modes, because strategies with equal verdicts may fail in
-// different ways.
-func modesSeen(run *experiment.Run) section {
-	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
-	for _, strategy := range catalog.Distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
-		if modes := ModesSeen(run, strategy); len(modes) > 0 {
-			s.Table.Rows = append(s.Table.Rows, []field{{Text: strategy}, {Text: strings.Join(modes, " ")}})
-		}
-	}
-	return s
-}
-
 // hasNoExpectation reports whether a test of one of our own strategies has no expected verdict.
 func hasNoExpectation(c experiment.Cell) bool {
 	_, err := lock.Find(c.Strategy) // strategies in the user's service have no expectations at all

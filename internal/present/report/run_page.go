@@ -332,9 +332,6 @@ func command(run *experiment.Run, c experiment.Cell) string {
 func runPage(run *experiment.Run) pageOf {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	plainCells, _ := splitByFault(run)
-	if isMatrix(run) {
-		d.add(modesSeen(run))
-	}
 	d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)})
 	d.explain()
 	d.add(section{Lines: remarks(run)}, section{Lines: notes(run, plainCells)})

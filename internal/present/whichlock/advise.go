@@ -11,7 +11,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
-	"grablab/internal/present/report"
 )
 
 // Facts summarises the test results of the recommended locks. It is compiled into the program, so
@@ -34,7 +33,6 @@ type Option struct {
 	Twice  []string `json:"twice"`  // faults under which an order was grabbed twice
 	Inside []string `json:"inside"` // faults under which two drivers held the lock at once, but no order got a second row
 	Stuck  []string `json:"stuck"`  // faults under which no driver can grab an order any more
-	Modes  []string `json:"modes"`  // failure modes that were seen
 
 	Commands   *float64 `json:"commands"`   // Redis commands for each request under plain load
 	Statements *float64 `json:"statements"` // database statements for each request under plain load
@@ -59,7 +57,7 @@ func FactsOf(s Sources) (string, error) {
 		st, plain := p.strategy(name), p.PlainLoad(name)
 		o := Option{
 			Strategy: name, Title: st.Title, Guard: st.GuardedBy(""),
-			Twice: list(p.Twice(name)), Stuck: list(p.Stuck(name)), Inside: list(p.TwoInside(name)), Modes: list(report.ModesSeen(p.runOf(name), name)),
+			Twice: list(p.Twice(name)), Stuck: list(p.Stuck(name)), Inside: list(p.TwoInside(name)),
 			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
 		if ratio := p.Row(name, "uncontended").Ratio; ratio != nil {
