@@ -50,7 +50,7 @@ type heatMap struct {
 	Heat
 	Rows    []heatRow
 	Filters []filter
-	Legend  []mark // the marks that occur in the map
+	Legend  []mark
 }
 
 type mark struct{ Sign, Class, Text string }
@@ -105,7 +105,7 @@ const (
 // newHeatMap returns a run's heat map. It contains all selected strategies and faults, even if they
 // have not run yet.
 func newHeatMap(h Heat) heatMap {
-	m, run := heatMap{Heat: h}, h.Run
+	m, run := heatMap{Heat: h, Legend: marks}, h.Run
 	tested := catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })
 	struck := catalog.Map(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of these faults
 	m.Faults = catalog.Distinct(slices.Concat(h.Faults, faultsOf(run.Cells), struck))
@@ -127,16 +127,7 @@ func newHeatMap(h Heat) heatMap {
 	}
 	count("let-in", twoInside+" two inside", letsTwoIn)
 	count("surprise", unexpected+" not as expected", differs)
-	m.Legend = append(m.Legend, catalog.Filter(marks, func(k mark) bool { return m.has(k.Sign) })...)
 	return m
-}
-
-func (m heatMap) has(sign string) bool {
-	return slices.ContainsFunc(m.Rows, func(r heatRow) bool {
-		return slices.ContainsFunc(r.Cells, func(c *heatCell) bool {
-			return c == nil && sign == "·" || c != nil && strings.Contains(c.Order+c.Lock, sign)
-		})
-	})
 }
 
 // letsTwoIn reports whether the lock let two clients in at once.
@@ -171,9 +162,7 @@ func sentence(c experiment.Cell) string {
 	} else if c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil {
 		text += fmt.Sprintf(", %s too many", catalog.Plural(*c.DoubleGrabs, "grab", "grabs"))
 	}
-	switch n := overlapCount(c); {
-	case letsTwoIn(c) && n != "":
-		text += "; the lock let two holders in at " + n
+	switch {
 	case letsTwoIn(c):
 		text += "; the lock let two holders in"
 	case c.Exclusive != nil:
@@ -275,14 +264,8 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 	t := c.Timeline
 	switch {
-	case t == nil && c.Verdict == catalog.NA:
-		return "It was not run.", nil
-	case t == nil && c.Verdict.IsFailure():
-		return "There is no drawing, because the instances recorded nothing.", nil
-	case t == nil && c.Verdict == catalog.Unknown:
-		return "There is no drawing, because no order was seen to go wrong.", nil
 	case t == nil:
-		return "There is no drawing, because no order went wrong.", nil
+		return "There is no drawing, because the instances recorded no order that went wrong.", nil
 	case t.Property == "":
 		explains = fmt.Sprintf("Order %d, on which the database refused a late write.", t.Order)
 	default:
@@ -291,9 +274,6 @@ func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 	known, err := lock.Find(c.Strategy)
 	if err != nil {
 		known.Excludes = catalog.NoExclusion
-	}
-	if len(t.Events) == 0 { // an older run has recorded only the steps
-		explains += " Its events were not kept, so only the table shows its steps."
 	}
 	return explains, new(diagram.OfRun(diagram.Run{
 		Title: fmt.Sprintf("%s: order %d", name(c), t.Order), Timeline: *t, Elsewhere: "events.jsonl",
