@@ -158,7 +158,7 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
 	}
-	for _, s := range slices.Concat(a.Spans, a.lane.Spans) {
+	for _, s := range a.Spans {
 		if strikes(s) {
 			found, ok = fact{what: s.does, who: a, at: s.From, fault: string(d.fault)}, true
 		}
@@ -260,7 +260,7 @@ func (w *driverRow) lastSpan(kind SpanKind, by float64) (found Span, ok bool) {
 }
 
 func (w *driverRow) isIn(at float64, kind SpanKind) bool {
-	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
+	return covers(w.Spans, at, kind)
 }
 
 func covers(spans []Span, at float64, kind SpanKind) bool {

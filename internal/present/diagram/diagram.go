@@ -57,7 +57,6 @@ const (
 type Lane struct {
 	Name    string `json:"name"`
 	Rows    []Row  `json:"rows"`
-	Spans   []Span `json:"spans,omitempty"`   // spans across all rows of the lane
 	Further int    `json:"further,omitempty"` // number of drivers that have no row
 }
 

@@ -32,7 +32,6 @@ function positions(d, room) {
   const at = new Set([0, d.end]);
   const all = [...list(d.bands)];
   for (const lane of list(d.lanes)) {
-    all.push(...list(lane.spans));
     for (const row of list(lane.rows)) {
       all.push(...list(row.spans));
       for (const m of list(row.marks)) at.add(m.a);
@@ -86,7 +85,7 @@ function clock(times) {
 // turns returns the times that explain an order: when it goes wrong, when a lease expires, and when
 // a fault begins. Their axis labels have priority.
 function turns(d) {
-  const rows = list(d.lanes).flatMap((l) => [l, ...list(l.rows)]);
+  const rows = list(d.lanes).flatMap((l) => list(l.rows));
   return [d.lost, ...rows.flatMap((r) => list(r.marks).filter((m) => m.k === "leaseend").map((m) => m.a)), ...[d, ...rows].flatMap((r) => list(r.spans || r.bands).filter((s) => s.k === "fault").map((s) => s.f))].filter(Number.isFinite);
 }
 
@@ -160,7 +159,7 @@ function draw(d, width) {
       return { row, mid: (at + across) / 2, size: across - at };
     });
     if (down && rows.length === 0) across += 24;
-    tracks.push({ lane, rows, from, to: across });
+    tracks.push({ lane, rows, from });
     across += 6;
   }
   const start = down ? 64 : LABEL, end = 26;
@@ -215,11 +214,10 @@ function draw(d, width) {
     root.append(down ? label("tick", -8, 30, "step", "middle") : label("tick", -12, 22, "step", "end"));
   }
 
-  for (const { lane, rows, from, to } of tracks) {
+  for (const { lane, rows, from } of tracks) {
     const name = String(lane.name).replace(/^(instance )?(\d+)$/, words.instance + "$2");
     if (down) root.append(label("lane", -46, from, name.replace("instance ", "inst. ")));
     else root.append(label("lane", -start + 2, from + 15, name), line("rule", -start, length, from, from));
-    for (const s of list(lane.spans)) band(s, from + (down ? 0 : LANE), to);
     rows.forEach(({ row, mid, size }) => {
       const short = String(row.name).replace("driver ", down ? "" : words.driver);
       root.append(down ? label("", -28, mid, short.slice(0, 7), "middle") : label("", -start + 10, mid + 4, short.length > 15 ? short.slice(0, 14) + "…" : short));

@@ -421,16 +421,6 @@ func (b *builder) diagram() Diagram {
 			lane.Further++
 			continue
 		}
-		if b.Fault.Entry().Process == catalog.ProcessStopped { // the lane shows the pause once for all its rows
-			t.row.Spans = slices.DeleteFunc(t.row.Spans, func(s Span) bool {
-				if s.Kind != Fault {
-					return false
-				}
-				stopped := b.silence(t.instance, s)
-				lane.Spans = append(lane.Spans, stopped)
-				return stopped == s
-			})
-		}
 		lane.Rows = append(lane.Rows, t.row)
 	}
 	slices.SortStableFunc(d.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
@@ -439,27 +429,6 @@ func (b *builder) diagram() Diagram {
 	b.notes(&d)
 	d.findCause()
 	return d
-}
-
-// silence estimates when a process was really stopped during a pause. It returns the longest part
-// of the pause in which the instance recorded no event.
-func (b *builder) silence(instance string, pause Span) Span {
-	longest, last := pause, pause.From
-	longest.To = pause.From
-	until := func(at float64) {
-		if at-last > longest.To-longest.From {
-			longest.From, longest.To = last, at
-		}
-		last = at
-	}
-	for _, e := range b.Events {
-		if at := b.at(e.T); e.Instance == instance && at > pause.From && at < pause.To {
-			until(at)
-		}
-	}
-	until(pause.To)
-	longest.Open = pause.Open || longest.To < pause.To
-	return longest
 }
 
 // finish draws the states that have not ended, up to the end of the diagram.
