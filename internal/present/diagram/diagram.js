@@ -131,6 +131,7 @@ const words = {
   refused: "refused", unknown: "not known", denied: "does not get the lock", failed: "a call to the database fails", late: "a release or renewal without effect: the lock was already lost", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns that its lease is lost", dies: "dies; this is the last recorded event", call: "another call to a server", projector: "Full screen", leave: "Leave the full screen", driver: "driver ", instance: "instance ",
   lost: "▶ goes wrong here", goesWrong: "▶ goes wrong", step: "step {n} of {m}", allSteps: "all {m} steps as a table",
+  open: "a faded or dashed end: the end is not recorded, or comes after the drawing",
   unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
 
@@ -188,6 +189,7 @@ function draw(d, width) {
     const [f, t] = [x(s.f), x(s.t)];
     root.append(box(cls, f, t, r0, r1, String(s.x || words[s.k] || "")));
     if (cls === "fault") root.append(line("edge", f, f, r0, r1), line(s.o ? "edge open" : "edge", t, t, r0, r1));
+    if (s.o) used.add("open");
   };
   for (const s of list(d.bands)) band(s, top, bottom);
 
@@ -237,7 +239,7 @@ function draw(d, width) {
         }
         const h = s.k === "holds" || s.k === "kept" ? 5 : 8;
         const b = box(s.k, f, t, mid - h, mid + h, title, 2);
-        if (s.k === "holds" && s.o) b.setAttribute("fill", `url(#${down ? "fade-down" : "fade"})`), b.classList.add("open");
+        if (s.k === "holds" && s.o) b.setAttribute("fill", `url(#${down ? "fade-down" : "fade"})`), b.classList.add("open"), used.add("open");
         root.append(b);
       }
     });
@@ -299,6 +301,7 @@ function legend(used, units) {
     const bar = { believes: 7, holds: 5, kept: 5, gap: 7, fault: 9, passes: 9 };
     if (bar[k]) s.append(svg("rect", { class: k, x: 2, y: 10 - bar[k], width: 22, height: 2 * bar[k], rx: 2 }));
     else if (k === "waits" || k === "inside" || k === "dead") s.append(svg("line", { class: k, x1: 2, y1: 10, x2: 24, y2: 10 }));
+    else if (k === "open") s.append(svg("line", { class: "edge open", x1: 13, y1: 1, x2: 13, y2: 19 }));
     else s.append(glyph(k, [[13, 10]]));
     ul.append(el("li", {}, s, words[(units > 1 && ofUnits[k]) || k]));
   }

@@ -45,7 +45,6 @@ func OfRun(r Run) Diagram {
 	b.Events = slices.Clone(r.Events)
 	slices.SortStableFunc(b.Events, func(x, y history.Event) int { return cmp.Compare(x.T, y.T) })
 	drawn := catalog.Filter(b.Events, func(e history.Event) bool { return e.Driver < history.ProbeDriver })
-	b.probes = len(b.Events) - len(drawn)
 	if len(drawn) == 0 {
 		return b.diagram()
 	}
@@ -78,9 +77,6 @@ type builder struct {
 	incarnation map[string]int
 	winners     int
 	lost        *float64
-	probes      int
-	unknownEnds bool
-	openFaults  bool
 }
 
 // track contains a driver's current state at an instance, and the part of its row that has been
@@ -270,7 +266,6 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	if !is(t.struck) {
 		return
 	}
-	b.openFaults = b.openFaults || open
 	text := fmt.Sprintf("%s strikes %s", cmp.Or(string(b.Fault), "the fault"), t.struckAt)
 	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: now, Open: open, Text: text, does: b.does()})
 	t.struck = none
@@ -404,7 +399,6 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 		t.span(Holds, h.from, now, false)
 	default: // the lease was lost earlier, at an unknown time
 		t.span(Holds, h.from, now, true)
-		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)
 	}
 }
@@ -426,7 +420,13 @@ func (b *builder) diagram() Diagram {
 	slices.SortStableFunc(d.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
 	d.End = b.end
 	b.steps(&d)
-	b.notes(&d)
+	if b.Further > 0 {
+		note := fmt.Sprintf("not drawn: %d more events of this order", b.Further)
+		if b.Elsewhere != "" {
+			note += ", which are in " + b.Elsewhere
+		}
+		d.Notes = append(d.Notes, note)
+	}
 	d.findCause()
 	return d
 }
@@ -444,7 +444,6 @@ func (b *builder) finish(t *track) {
 		b.endHold(t, b.end, false)
 	} else if h != nil {
 		t.span(Holds, h.from, b.end, true)
-		b.unknownEnds = b.unknownEnds || !is(h.end)
 	}
 	b.endBelief(t, b.end, true)
 }
@@ -490,30 +489,6 @@ func (b *builder) place(ms float64) float64 {
 		}
 	}
 	return math.Round(ms*1000) / 1000
-}
-
-func (b *builder) notes(d *Diagram) {
-	for _, l := range d.Lanes {
-		if l.Further > 0 {
-			d.Notes = append(d.Notes, fmt.Sprintf("not drawn at %s: %s with fewer important events", l.Name, catalog.Plural(l.Further, "driver", "drivers")))
-		}
-	}
-	if b.Further > 0 {
-		note := fmt.Sprintf("not drawn: %d more events of this order", b.Further)
-		if b.Elsewhere != "" {
-			note += ", which are in " + b.Elsewhere
-		}
-		d.Notes = append(d.Notes, note)
-	}
-	if b.probes > 0 {
-		d.Notes = append(d.Notes, fmt.Sprintf("%d later events of test grabs are not drawn", b.probes))
-	}
-	if b.unknownEnds {
-		d.Notes = append(d.Notes, "a filled bar that fades: when the lease ended is not recorded")
-	}
-	if b.openFaults {
-		d.Notes = append(d.Notes, "a band with a dashed end: when the fault ended is not recorded")
-	}
 }
 
 // clock returns a function that formats the times in a list, with enough decimals to tell them
