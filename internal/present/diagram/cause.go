@@ -96,11 +96,6 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	if two.who == a && a.isIn(two.at, Gap) && two.what == "too" {
 		two.what = "unaware"
 	}
-	if loss, ok := two.who.lastMark(Loss, two.at); ok && two.who == a && two.what == "too" {
-		if sent, ok := a.lastMark(Sent, loss.At); ok && sent.At > inA.From {
-			two.what = "knew"
-		}
-	}
 	facts := d.secondGrant(all, a, b, inA, inB)
 	if facts == nil {
 		return []fact{one, two}

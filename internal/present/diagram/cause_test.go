@@ -46,7 +46,7 @@ func TestCause(t *testing.T) {
 			"Driver 1 was paused at 4.00 ms; its lease ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; driver 1 learned of the loss at 1,501 ms and did not write."},
 		{"it learns of the loss too late", catalog.Pause, catalog.Global, catalog.OneWinner, []string{
 			"8004 1 acquire ok 0 lease=1s", "8004 1 claim invoke 3", "8004 1 strike info 4", "8005 2 acquire ok 1001 lease=1s", "8005 2 claim ok 1003", "8004 1 lost info 1500", "8004 1 strike ok 1501", "8004 1 claim ok 1502",
-		}, 0, "Driver 1 was paused at 4.00 ms; its lease ran out at 1,000 ms; driver 2 got the lock at 1,001 ms; driver 2 won at 1,003 ms; driver 1 wrote at 1,502 ms as well, because its write had begun before it learned of the loss."},
+		}, 0, "Driver 1 was paused at 4.00 ms; its lease ran out at 1,000 ms; driver 2 got the lock at 1,001 ms; driver 2 won at 1,003 ms; driver 1 wrote at 1,502 ms as well."},
 		{"no lock", "", catalog.NoExclusion, catalog.OneWinner, []string{
 			"8004 1 acquire ok 0", "8004 1 read ok 1", "8005 2 acquire ok 1", "8005 2 read ok 2", "8004 1 claim ok 12", "8005 2 claim ok 14",
 		}, 0, "Driver 1 read at 1.00 ms that the order was open; driver 2 also read at 2.00 ms that it was open, because neither had written; driver 1 won at 12 ms; driver 2 wrote at 14 ms as well."},
@@ -73,10 +73,10 @@ func TestCause(t *testing.T) {
 		}, 2, "Driver 2 won at 14 ms; driver 3 wrote at 16 ms as well, although all units were sold."},
 		{"a dead driver keeps the lock", catalog.Crash, catalog.Global, catalog.StuckOrder, []string{
 			"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 endless", "8004 1 strike info 3", "8005 2 grab invoke 800", "8005 2 acquire invoke 801", "8005 2 acquire fail 900 code=busy", "8004 5 grab invoke 901 restarted",
-		}, 0, "The process of driver 1 died at 3.00 ms; its lock stays, so no other driver can get the order; driver 2 came later and was refused at 900 ms."},
+		}, 0, "The process of driver 1 died at 3.00 ms; its lock stays, so no other driver can get the order; driver 2 came later and was refused at 900.0 ms."},
 		{"a driver hangs, and renews its lock", catalog.Hang, catalog.Global, catalog.StuckOrder, []string{
 			"8004 1 acquire ok 0 lease=100ms", "8004 1 strike info 2", "8004 1 renew ok 50 lease=100ms", "8005 2 acquire invoke 60", "8005 2 acquire fail 90 code=busy", "8004 1 renew ok 100 lease=100ms",
-		}, 0, "Driver 1 hung at 2.00 ms; its lock stays, so no other driver can get the order; driver 2 came later and was refused at 90 ms."},
+		}, 0, "Driver 1 hung at 2.00 ms; its lock stays, so no other driver can get the order; driver 2 came later and was refused at 90.0 ms."},
 		{"one driver at two instances", "", catalog.NoExclusion, catalog.OneWinner, []string{
 			"8004 1 acquire ok 0", "8004 1 read ok 1", "8005 1 acquire ok 1", "8005 1 read ok 2", "8004 1 claim ok 12", "8005 1 claim ok 14",
 		}, 0, "Driver 1 (8004) read at 1.00 ms that the order was open; driver 1 (8005) also read at 2.00 ms that it was open, because neither had written; driver 1 (8004) won at 12 ms; driver 1 (8005) wrote at 14 ms as well."},

@@ -267,25 +267,13 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 		return
 	}
 	text := fmt.Sprintf("%s strikes %s", cmp.Or(string(b.Fault), "the fault"), t.struckAt)
-	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: now, Open: open, Text: text, does: b.does()})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: now, Open: open, Text: text, does: cmp.Or(deeds[b.Fault], "struck")})
 	t.struck = none
 }
 
-// does returns the key of the phrase that tells what the fault does to a driver.
-func (b *builder) does() string {
-	switch b.Fault {
-	case catalog.Pause:
-		return "paused"
-	case catalog.Slow:
-		return "slowed"
-	case catalog.Hang:
-		return "hung"
-	case "":
-		return "unnamed"
-	default:
-		return "struck"
-	}
-}
+// deeds contains the key of the phrase that tells what a fault does to a driver. All other faults have
+// the key "struck".
+var deeds = map[catalog.Fault]string{catalog.Pause: "paused", catalog.Slow: "slowed", catalog.Hang: "hung", "": "unnamed"}
 
 // died draws the death of an instance's process, and ends its drivers' states.
 func (b *builder) died(instance string, now float64) {
