@@ -296,7 +296,6 @@ func (f fact) token(lang string) string {
 // instances, the sentence also names the instance.
 func (d *Diagram) sentences(all []*driverRow, facts []fact) map[string]string {
 	texts := map[string]string{}
-	text := clock(facts, func(f fact) float64 { return f.at })
 	for lang, words := range phrases {
 		name := func(w *driverRow) string {
 			if w == nil {
@@ -310,7 +309,7 @@ func (d *Diagram) sentences(all []*driverRow, facts []fact) map[string]string {
 		}
 		var parts []string
 		for i, f := range facts {
-			key, at := f.what, strings.Replace(words["ms"], "{n} ms", text(f.at), 1)
+			key, at := f.what, strings.Replace(words["ms"], "{n} ms", inMS(f.at), 1)
 			if d.Scale == InSteps {
 				at = phrases.Say(lang, "step", "n", math.Ceil(f.at))
 			}

@@ -375,7 +375,7 @@ func TestStepsUseTheTimesOfTheDrawing(t *testing.T) {
 	for i, want := range []struct {
 		at    float64
 		clock string
-	}{{3.001, "3.00 ms"}, {1016.002, "1,016 ms"}} {
+	}{{3.001, "3.00 ms"}, {1016.002, "1,016.0 ms"}} {
 		if s := d.Steps[i]; s.At != want.at || s.Clock != want.clock {
 			t.Errorf("step %d is at %v with %q, want %v with %q", i+1, s.At, s.Clock, want.at, want.clock)
 		}

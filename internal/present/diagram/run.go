@@ -456,16 +456,13 @@ func (b *builder) steps(d *Diagram) {
 			Believed: s.Believed, True: s.True,
 		}
 		step.At = min(max(step.At, 0), d.End)
+		step.Clock = inMS(step.At)
 		last := i == len(b.Steps)-1
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
 		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // if the property broke at another time, other drivers broke it
 		d.Steps = append(d.Steps, step)
-	}
-	text := clock(d.Steps, func(s Step) float64 { return s.At })
-	for i := range d.Steps {
-		d.Steps[i].Clock = text(d.Steps[i].At)
 	}
 }
 
@@ -479,24 +476,11 @@ func (b *builder) place(ms float64) float64 {
 	return math.Round(ms*1000) / 1000
 }
 
-// clock returns a function that formats the times in a list, with enough decimals to tell them
-// apart.
-func clock[T any](list []T, at func(T) float64) func(float64) string {
-	for decimals := 0; ; decimals++ {
-		times, texts := map[float64]bool{}, map[string]bool{}
-		for _, x := range list {
-			times[at(x)], texts[inMS(at(x), decimals)] = true, true
-		}
-		if len(texts) == len(times) || decimals == 3 {
-			return func(t float64) string { return inMS(t, decimals) }
-		}
-	}
-}
-
-// inMS formats milliseconds with at least this number of decimals, and with at least two below 10 ms.
-func inMS(ms float64, decimals int) string {
+// inMS formats milliseconds with one decimal, or with two below 10 ms.
+func inMS(ms float64) string {
+	decimals := 1
 	if ms < 10 {
-		decimals = max(decimals, 2)
+		decimals = 2
 	}
 	return message.NewPrinter(language.English).Sprintf("%.*f ms", decimals, ms)
 }
