@@ -192,13 +192,11 @@ func TestDeaths(t *testing.T) {
 	}
 }
 
-// TestFurtherEvents checks that a note states how many events are not drawn and which file contains them.
+// TestFurtherEvents checks that a note states how many events are not drawn.
 func TestFurtherEvents(t *testing.T) {
-	for elsewhere, want := range map[string]string{"": "not drawn: 3 more events of this order", "events.jsonl": "not drawn: 3 more events of this order, which are in events.jsonl"} {
-		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Elsewhere: elsewhere, Timeline: check.Timeline{Events: record(t, pausedHolder...), Further: 3}})
-		if !slices.Contains(d.Notes, want) {
-			t.Errorf("notes %q, want %q", d.Notes, want)
-		}
+	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: record(t, pausedHolder...), Further: 3}})
+	if want := "not drawn: 3 more events of this order"; !slices.Contains(d.Notes, want) {
+		t.Errorf("notes %q, want %q", d.Notes, want)
 	}
 }
 

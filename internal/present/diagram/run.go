@@ -20,13 +20,12 @@ import (
 type Run struct {
 	Title string
 	check.Timeline
-	Elsewhere string            // the file with the events that the timeline leaves out; may be empty
-	Fault     catalog.Fault     // the fault that was injected, if any
-	Excludes  catalog.Exclusion // which drivers the lock keeps apart, for example the drivers of one process
-	Outlives  bool              // whether the lock is a key on a server, which survives its holder's death
-	Until     time.Duration     // end of what was recorded so far; 0 if the record is complete
-	Deaths    []Death           // process deaths that the order's events do not show
-	Names     map[int64]string  // other names for drivers; may be nil
+	Fault    catalog.Fault     // the fault that was injected, if any
+	Excludes catalog.Exclusion // which drivers the lock keeps apart, for example the drivers of one process
+	Outlives bool              // whether the lock is a key on a server, which survives its holder's death
+	Until    time.Duration     // end of what was recorded so far; 0 if the record is complete
+	Deaths   []Death           // process deaths that the order's events do not show
+	Names    map[int64]string  // other names for drivers; may be nil
 }
 
 // Death records that an instance's process has died. At is a time at which its replacement was
@@ -409,11 +408,7 @@ func (b *builder) diagram() Diagram {
 	d.End = b.end
 	b.steps(&d)
 	if b.Further > 0 {
-		note := fmt.Sprintf("not drawn: %d more events of this order", b.Further)
-		if b.Elsewhere != "" {
-			note += ", which are in " + b.Elsewhere
-		}
-		d.Notes = append(d.Notes, note)
+		d.Notes = append(d.Notes, fmt.Sprintf("not drawn: %d more events of this order", b.Further))
 	}
 	d.findCause()
 	return d

@@ -276,7 +276,7 @@ func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 		known.Excludes = catalog.NoExclusion
 	}
 	return explains, new(diagram.OfRun(diagram.Run{
-		Title: fmt.Sprintf("%s: order %d", name(c), t.Order), Timeline: *t, Elsewhere: "events.jsonl",
+		Title: fmt.Sprintf("%s: order %d", name(c), t.Order), Timeline: *t,
 		Fault: c.Fault, Excludes: known.Excludes, Outlives: known.OutlivesHolder(),
 	}))
 }
