@@ -161,23 +161,11 @@ func (d *document) explain() {
 
 // shows reports whether the table has a common heading with this name, or an entry with this mark.
 func (t table) shows(name string) bool {
-	if slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group == name }) {
-		return true
-	}
-	return slices.ContainsFunc(slices.Concat(t.Rows...), func(f field) bool { return f.shows(name) })
-}
-
-func (f field) shows(mark string) bool {
-	switch mark {
-	case asExpected, notExpected, notClaimed, letIn, lockUnknown, atLeast, noChange:
-		return strings.Contains(f.Text, mark)
-	case notHeld:
-		return strings.HasSuffix(f.Text, mark)
-	case "n/m":
-		return fraction.MatchString(f.Text)
-	default:
-		return false
-	}
+	isMark := slices.Contains([]string{asExpected, notExpected, notHeld, notClaimed, letIn, lockUnknown, atLeast, noChange}, name)
+	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group == name }) ||
+		slices.ContainsFunc(slices.Concat(t.Rows...), func(f field) bool {
+			return isMark && strings.Contains(f.Text, name) || name == "n/m" && fraction.MatchString(f.Text)
+		})
 }
 
 var fraction = regexp.MustCompile(`\d/\d`)
