@@ -87,13 +87,24 @@ func numbered(text string) string {
 	return b.String()
 }
 
+// versions returns all module versions in a go.mod file.
+func versions(mod string) map[string]string {
+	found := map[string]string{}
+	for line := range strings.Lines(mod) {
+		if words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require ")); len(words) >= 2 && strings.HasPrefix(words[1], "v") {
+			found[words[0]] = words[1]
+		}
+	}
+	return found
+}
+
 // version returns the module version that go.mod requires.
 func version(module string) (string, error) {
 	mod, err := read("go.mod")
 	if err != nil {
 		return "", err
 	}
-	version, ok := whichlock.Versions(mod)[module]
+	version, ok := versions(mod)[module]
 	if !ok {
 		return "", fmt.Errorf("go.mod does not require %s", module)
 	}

@@ -92,20 +92,6 @@ func (p *page) Token(name string) string {
 	}
 }
 
-// Version returns the version of the library that implements a lock, or the commit for a lock from
-// this repository.
-func (p *page) Version(name string) string {
-	module := p.strategy(name).Module
-	if module == "" {
-		return p.runOf(name).Environment.Commit
-	}
-	v, ok := p.Versions[module]
-	if !ok {
-		p.fail("go.mod has no version of %s", module)
-	}
-	return v
-}
-
 // Rate returns how many times per second a lock was acquired in one benchmark case, and how many
 // commands each acquire took.
 func (p *page) Rate(name, benchCase string) string {

@@ -32,7 +32,6 @@ type Sources struct {
 	Ignoring  *experiment.Run   // results with -on-lost ignore, for strategies that notice a lost lock
 	Bench     *lockbench.Result // the benchmark of each lock on its own
 	Claims    string            // the output of .ci/claims
-	Versions  map[string]string // versions of the libraries, by module
 }
 
 // These folders and files in results/ are the sources of docs/which-lock.md.
@@ -78,23 +77,8 @@ func Load(root string) (s Sources, err error) {
 		return s, err
 	}
 	claims, err := os.ReadFile(filepath.Join(results, claimsFile))
-	if err != nil {
-		return s, err
-	}
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	s.Claims, s.Versions = string(claims), Versions(string(mod))
+	s.Claims = string(claims)
 	return s, err
-}
-
-// Versions returns all module versions in a go.mod file.
-func Versions(mod string) map[string]string {
-	found := map[string]string{}
-	for line := range strings.Lines(mod) {
-		if words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require ")); len(words) >= 2 && strings.HasPrefix(words[1], "v") {
-			found[words[0]] = words[1]
-		}
-	}
-	return found
 }
 
 // Choices lists the strategies that we recommend. All others only demonstrate mistakes.

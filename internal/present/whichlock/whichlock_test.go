@@ -48,7 +48,6 @@ func TestSentencesFollowTheRuns(t *testing.T) {
 		}, "no reference run has setnx"},
 		{"a choice with an unknown verdict", verdict("etcd", catalog.Latency, catalog.Unknown), "the verdict of etcd is unknown"},
 		{"missing claims", func(s *Sources) { s.Claims = "" }, "claims.txt"},
-		{"a library without a version", func(s *Sources) { s.Versions = nil }, "go.mod has no version"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := loaded
