@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"text/template"
 
@@ -92,14 +91,22 @@ var pageTemplate string
 
 // Write returns the page as Markdown. If the test results do not support a sentence on the page, it
 // returns an error instead.
-func Write(s Sources) (string, error) {
+func Write(s Sources) (string, error) { return execute(s, "page") }
+
+// Short returns the README table of recommended strategies, which shows what breaks each one and
+// what it costs.
+func Short(s Sources) (string, error) { return execute(s, "short") }
+
+// execute executes a template of which-lock.tmpl.
+func execute(s Sources, name string) (string, error) {
 	p := &page{Sources: s}
-	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
+	parsed, err := template.New("").Funcs(template.FuncMap{
 		"claim":    p.claim,
 		"figure":   figureOf,
 		"modeLink": ModeLink,
 		"names":    QuoteNames,
 		"guide":    func() any { return Guide },
+		"join":     strings.Join,
 		"list":     func(names ...string) []string { return names },
 	}).Parse(pageTemplate)
 	if err != nil {
@@ -111,7 +118,7 @@ func Write(s Sources) (string, error) {
 		}
 	}
 	var b strings.Builder
-	if err := parsed.Execute(&b, p); err != nil {
+	if err := parsed.ExecuteTemplate(&b, name, p); err != nil {
 		p.fail("%w", err)
 	}
 	if err := errors.Join(p.problems...); err != nil {
@@ -138,26 +145,6 @@ func (p *page) claim(condition any, sentence string) string {
 		p.fail("the runs no longer show: %s", sentence)
 	}
 	return "**" + sentence + "**"
-}
-
-// Short returns the README table of recommended strategies, which shows what breaks each one and
-// what it costs.
-func Short(s Sources) (string, error) {
-	p := &page{Sources: s}
-	var b strings.Builder
-	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, as round trips |\n|---|---|---|--:|\n")
-	for _, name := range Choices {
-		cost := "-"
-		if ratio := p.Row(name, "uncontended").Ratio; ratio != nil {
-			cost = figure(2 * *ratio)
-		}
-		twice := p.Twice(name)
-		if left := len(twice) - 7; left > 0 {
-			twice = append(slices.Clone(twice[:7]), fmt.Sprintf("and %d more", left))
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(twice, ", "), strings.Join(p.Stuck(name), ", "), cost)
-	}
-	return b.String(), errors.Join(p.problems...)
 }
 
 // strategy returns the strategy with this name. If there is none, it records a problem, which makes
