@@ -4,6 +4,9 @@
 
 import { el, svg, list, ms, figure } from "./diagram.js";
 
+// filters lists the filter buttons: the class of the cells that a filter shows, and its text.
+const filters = [["unsafe", "✗ unsafe"], ["stuck", "∞ stuck"], ["unknown", "? unknown"], ["safe", "✓ safe"], ["na", "– n/a"], ["let-in", "⇄ two inside"], ["surprise", "≠ not as expected"]];
+
 const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
 // named decodes an escaped part of an address. If the part cannot be decoded, it returns the part
@@ -71,6 +74,10 @@ export function heatMap(root, { find, home = "" }) {
   // fresh updates the page after the table has been created or replaced.
   function fresh() {
     if (!table()) return;
+    root.querySelector(".filters").replaceChildren(...filters.flatMap(([cls, text]) => {
+      const n = table().querySelectorAll(`td.${cls}`).length;
+      return n > 0 ? [el("button", { type: "button", "aria-pressed": "false", "data-filter": cls, class: cls }, text + " ", el("b", {}, n))] : [];
+    }));
     for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
     root.querySelector(".filters").hidden = false;
     for (const a of table().querySelectorAll("td a")) a.title = a.getAttribute("aria-label");

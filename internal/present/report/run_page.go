@@ -48,9 +48,8 @@ func (h Heat) Cell(name experiment.CellName) (any, bool) {
 // heatMap is the table of verdicts on an HTML page. Every cell links to its test's details.
 type heatMap struct {
 	Heat
-	Rows    []heatRow
-	Filters []filter
-	Legend  []mark
+	Rows   []heatRow
+	Legend []mark
 }
 
 type mark struct{ Sign, Class, Text string }
@@ -85,12 +84,6 @@ type heatCell struct {
 	Label       string // text for screen readers
 }
 
-// filter is a button that hides all cells without a certain CSS class.
-type filter struct {
-	Class, Text string
-	N           int
-}
-
 // signs contains a symbol for each verdict, so that readers need not rely on colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
@@ -117,16 +110,6 @@ func newHeatMap(h Heat) heatMap {
 	for n, c := range run.Cells {
 		m.Rows[slices.Index(m.Strategies, c.Strategy)].Cells[slices.Index(m.Faults, c.Fault)] = newHeatCell(n, c)
 	}
-	count := func(class, text string, is func(experiment.Cell) bool) {
-		if n := len(catalog.Filter(run.Cells, is)); n > 0 {
-			m.Filters = append(m.Filters, filter{class, text, n})
-		}
-	}
-	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.Safe, catalog.NA} {
-		count(verdictClass(v), signs[v]+" "+string(v), func(c experiment.Cell) bool { return c.Verdict == v })
-	}
-	count("let-in", twoInside+" two inside", letsTwoIn)
-	count("surprise", unexpected+" not as expected", differs)
 	return m
 }
 
