@@ -87,28 +87,17 @@ func numbered(text string) string {
 	return b.String()
 }
 
-// versions returns all module versions in a go.mod file.
-func versions(mod string) map[string]string {
-	found := map[string]string{}
-	for line := range strings.Lines(mod) {
-		if words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require ")); len(words) >= 2 && strings.HasPrefix(words[1], "v") {
-			found[words[0]] = words[1]
-		}
-	}
-	return found
-}
-
 // version returns the module version that go.mod requires.
 func version(module string) (string, error) {
 	mod, err := read("go.mod")
 	if err != nil {
 		return "", err
 	}
-	version, ok := versions(mod)[module]
-	if !ok {
+	found := regexp.MustCompile(`(?m)^(?:require|\t)\s*` + regexp.QuoteMeta(module) + ` (v\S+)`).FindStringSubmatch(mod)
+	if found == nil {
 		return "", fmt.Errorf("go.mod does not require %s", module)
 	}
-	return version, nil
+	return found[1], nil
 }
 
 // scheduleFile returns a link to the file with the shortest schedule that shows a failure mode, or ""
