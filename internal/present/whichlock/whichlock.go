@@ -61,11 +61,6 @@ func (s *Sources) Runs() []sourceRun {
 
 // Load reads the sources from the repository at root.
 func Load(root string) (s Sources, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("whichlock: %w", err)
-		}
-	}()
 	results := filepath.Join(root, "results")
 	for _, source := range s.Runs() {
 		if *source.Run, err = report.Load(filepath.Join(results, source.Folder)); err != nil {
