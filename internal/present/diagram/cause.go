@@ -28,7 +28,7 @@ type fact struct {
 // driverRow is one driver's row at one instance.
 type driverRow struct {
 	Row
-	lane Lane
+	instance string
 }
 
 // findCause sets d.Cause to an explanation why the order was won once, twice or never. It sets nil if the
@@ -37,7 +37,7 @@ func (d *Diagram) findCause() {
 	var all []*driverRow
 	for _, l := range d.Lanes {
 		for _, r := range l.Rows {
-			all = append(all, &driverRow{r, l})
+			all = append(all, &driverRow{r, l.Name})
 		}
 	}
 	d.Cause = nil
@@ -93,7 +93,7 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 		}
 		return []fact{one, two}
 	}
-	if two.who == a && a.isIn(two.at, Gap) && two.what == "too" {
+	if two.who == a && covers(a.Spans, two.at, Gap) && two.what == "too" {
 		two.what = "unaware"
 	}
 	facts := d.secondGrant(all, a, b, inA, inB)
@@ -119,7 +119,7 @@ func readsBefore(one, two fact) []fact {
 
 // secondGrant explains why driver b got the lock while a had it, or returns nil if it cannot tell.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
-	if released, ok := a.lastMark(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.isIn(inB.From, Fault) {
+	if released, ok := a.lastMark(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !covers(a.Spans, inB.From, Fault) {
 		return nil // a no longer had the lock, so b got it properly
 	}
 	if f, ok := d.faultOn(a, inA.From, inB.From); ok {
@@ -141,7 +141,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 				return append(facts, fact{what: "freed", who: c, other: a, at: gone.At}, got)
 			}
 		}
-		if held.To > inB.From && !held.Open && a.lane.Name != b.lane.Name {
+		if held.To > inB.From && !held.Open && a.instance != b.instance {
 			got.what = "ownLock"
 		}
 	}
@@ -204,7 +204,7 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 			inA, locked := a.insideSpan(m.At)
 			inB, _ := won.who.insideSpan(won.at)
 			// Skip marks that do not show that a lost its lock to the winner, which got it later.
-			if a == won.who || what == "" || !locked || m.At < won.at || inB.From < inA.From || what == "refused" && !a.isIn(m.At, Gap) {
+			if a == won.who || what == "" || !locked || m.At < won.at || inB.From < inA.From || what == "refused" && !covers(a.Spans, m.At, Gap) {
 				continue
 			}
 			if facts := d.secondGrant(all, a, won.who, inA, inB); facts != nil {
@@ -254,10 +254,6 @@ func (w *driverRow) lastSpan(kind SpanKind, by float64) (found Span, ok bool) {
 	return found, ok
 }
 
-func (w *driverRow) isIn(at float64, kind SpanKind) bool {
-	return covers(w.Spans, at, kind)
-}
-
 func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
@@ -303,7 +299,7 @@ func (d *Diagram) sentences(all []*driverRow, facts []fact) map[string]string {
 			}
 			driver := strings.Replace(w.Name, "driver ", words["driver"], 1)
 			if rows := catalog.Filter(all, func(r *driverRow) bool { return r.Name == w.Name }); len(rows) > 1 {
-				driver += " (" + w.lane.Name + ")"
+				driver += " (" + w.instance + ")"
 			}
 			return driver
 		}
