@@ -3,6 +3,7 @@ package diagram
 import (
 	"cmp"
 	_ "embed"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,8 +11,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// phrases contains the building blocks of explanations.
-var phrases = catalog.Parse[Phrases](causeJSON)
+// phrases contains the building blocks of explanations by language (en, zh, ja) and key.
+var phrases = catalog.Parse[map[string]map[string]string](causeJSON)
 
 //go:embed cause.json
 var causeJSON string
@@ -278,12 +279,12 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 }
 
 // token describes the driver's fencing token, or returns "" if the driver has none.
-func (f fact) token(lang string) string {
+func (f fact) token(words map[string]string) string {
 	if f.who == nil {
 		return ""
 	}
 	if s, ok := f.who.lastSpan(Believes, f.at); ok && s.token > 0 {
-		return phrases.Say(lang, "token", "n", s.token)
+		return strings.Replace(words["token"], "{n}", fmt.Sprint(s.token), 1)
 	}
 	return ""
 }
@@ -307,12 +308,13 @@ func (d *Diagram) sentences(all []*driverRow, facts []fact) map[string]string {
 		for i, f := range facts {
 			key, at := f.what, strings.Replace(words["ms"], "{n} ms", inMS(f.at), 1)
 			if d.Scale == InSteps {
-				at = phrases.Say(lang, "step", "n", math.Ceil(f.at))
+				at = strings.Replace(words["step"], "{n}", fmt.Sprint(math.Ceil(f.at)), 1)
 			}
 			if other := words[key+"Of"]; other != "" && (i == 0 || facts[i-1].who != f.who) {
 				key += "Of"
 			}
-			parts = append(parts, phrases.Say(lang, key, "who", name(f.who), "token", f.token(lang), "other", name(f.other), "at", at, "fault", f.fault))
+			fill := strings.NewReplacer("{who}", name(f.who), "{token}", f.token(words), "{other}", name(f.other), "{at}", at, "{fault}", f.fault)
+			parts = append(parts, fill.Replace(words[key]))
 		}
 		sentence := strings.Join(parts, words["join"]) + words["end"]
 		if lang == "en" {
