@@ -86,6 +86,11 @@ func TestTargetFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"targets: http://h:1\npth: /a":                                  `-target-file: my.yaml:2:1: there is no key "pth"; did you mean path?`,
 		"targets: http://h:1\n\npath: grab":                             "-target-file: my.yaml:3:7: path: ",
+		"targets: http://h:1\nlease: 30":                                "-target-file: my.yaml:2:8: lease: must be a duration such as 30s",
+		"targets: http://h:1\npath: 5":                                  "-target-file: my.yaml:2:7: path: ",
+		"targets: http://h:1\nidempotent: maybe":                        "-target-file: my.yaml:2:13: idempotent: must be true or false",
+		"targets: http://h:1\nfirst-order: many":                        "-target-file: my.yaml:2:14: first-order: must be an order ID",
+		"targets: http://h:1\nfirst-order: 0":                           "-target-file: my.yaml:2:14: first-order: must be an order ID",
 		"targets: http://h:1\nwork: 5ms":                                `my.yaml:2:1: there is no key "work"`,
 		"path: /g/{order}":                                              "-target-file my.yaml: this flag describes your own service, but no service is named",
 		"targets: http://h:1\nfirst-order: 1\ngrabbed: 2xx\ntaken: 204": "-target-file: my.yaml:4:8: taken: a response with status 204 matches the rules for both",

@@ -1,11 +1,17 @@
 package target
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 
 	"grablab/internal/catalog"
 )
+
+// ExpectationsSchema is the JSON Schema of a file with expected verdicts.
+//
+//go:embed expectations.schema.json
+var ExpectationsSchema string
 
 // Expectation is the verdict that the user expects for a locking strategy under a fault.
 type Expectation struct {
@@ -22,25 +28,30 @@ func ReadExpectations(path string) ([]Expectation, error) { return read(path, pa
 var verdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.Stuck), string(catalog.Unknown)}
 
 func parseExpectations(text []byte) ([]Expectation, error) {
-	root, err := parseYAML(text, expectationsSchema())
+	strategies, err := parseYAML(text)
 	if err != nil {
 		return nil, err
 	}
 	var all []Expectation
-	for _, strategy := range root.members() {
-		cells := strategy.members()
-		if _, perFault := strategy.plain.(map[string]any); !perFault {
-			cells = []value{{node: strategy.node, plain: strategy.plain, key: string(catalog.NoFault)}}
+	for _, strategy := range strategies {
+		cells, perFault := membersOf(strategy.value)
+		if !perFault {
+			cells = []member{{string(catalog.NoFault), strategy.at, strategy.value}}
 		}
 		for _, cell := range cells {
 			found, _, ok := catalog.FindFault(cell.key)
 			if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
-				return nil, fmt.Errorf("%v: there is no fault %q%s", cell.at(), cell.key, catalog.Hint(cell.key, faultNames(), ""))
+				return nil, fmt.Errorf("%v: there is no fault %q%s", cell.at, cell.key, catalog.Hint(cell.key, faultNames(), ""))
 			}
-			if verdict := cell.text(); !slices.Contains(verdicts, verdict) {
-				return nil, fmt.Errorf("%v: there is no verdict %q%s", cell.at(), verdict, catalog.Hint(verdict, verdicts, ""))
+			at := placeOf(cell.value)
+			verdict, err := textOf(cell.value)
+			switch {
+			case err != nil:
+				return nil, fmt.Errorf("%v: %s: the verdict %w", at, strategy.key, err)
+			case !slices.Contains(verdicts, verdict):
+				return nil, fmt.Errorf("%v: there is no verdict %q%s", at, verdict, catalog.Hint(verdict, verdicts, ""))
 			}
-			all = append(all, Expectation{strategy.key, found.Name, catalog.Verdict(cell.text()), cell.at().line})
+			all = append(all, Expectation{strategy.key, found.Name, catalog.Verdict(verdict), at.line})
 		}
 	}
 	return all, nil

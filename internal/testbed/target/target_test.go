@@ -434,17 +434,14 @@ target-pid: [11, 12]
 func TestBadFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                "1:1: the file must be a single YAML document",
-		"- a":                             "1:1: the file is array, and must be object",
+		"- a":                             "1:1: the file must be a single YAML document",
 		"path: /a\nledger-qery: x":        `2:1: there is no key "ledger-qery"; did you mean ledger-query?`,
 		"path: /a\nxyzzyplugh: x":         `2:1: there is no key "xyzzyplugh"; there are admin-token, body,`,
-		"path: /a\n\nbody: {a: 1}":        "3:7: body is object, and must be string: put text that begins with a brace, or contains a colon and a space, in quotes",
+		"path: /a\n\nbody: {a: 1}":        "3:7: body: must be a text, and not an object: put text that begins with a brace, or contains a colon and a space, in quotes",
 		"path: /a\npath: /b":              "2:1: ",
-		"path: /a\nlease: 30":             "2:8: lease is number, and must be string: write a duration with a unit, such as 30s",
-		"compensation: 5":                 "write a duration with a unit",
-		"path: 5":                         "1:7: path is number, and must be string",
 		"path: /a\nready:/healthz":        "2:1: non-map value is specified: write a line as NAME: VALUE with a space after the colon",
 		"ready:/healthz\npath: /a":        "1:1: unexpected key name: write a line as NAME: VALUE with a space after the colon",
-		"ready:/healthz":                  "1:1: the file is string, and must be object: write a line as NAME: VALUE with a space after the colon",
+		"ready:/healthz":                  "1:1: the file must be a single YAML document with lines of the form NAME: VALUE",
 		"ledger-query: |\nSELECT a":       "2:1: non-map value is specified: write a line as NAME: VALUE with a space after the colon, and indent the further lines",
 		"path: /a\n body: x":              "check the indentation",
 		"migrate:\n  - service\n - sql":   "3:2: value is not allowed in this context: check the indentation",
@@ -454,10 +451,12 @@ func TestBadFiles(t *testing.T) {
 		"path: @a":                        "put the text in quotes",
 		"path: %a":                        "put the text in quotes",
 		"path: '/a":                       "add the second quote",
-		"first-order: many":               "1:14: first-order is string, and must be integer",
-		"first-order: 0":                  "1:14: first-order: ",
-		"grabbed: [200]":                  "1:10: grabbed is array, and must be integer or string",
-		"path: /a\nheader:\n- a: b\n- 7":  "header",
+		"grabbed: [200]":                  "1:10: grabbed: must be a text, a number, true or false",
+		"header: [[a]]":                   "1:10: header: must be a text, a number, true or false",
+		"header: []":                      "1:9: header: the list is empty",
+		"path:":                           "1:7: path: must be a text, a number, true or false",
+		"path: &p /a\nready: *p":          "1:7: path: must be a text, a number, true or false",
+		"path: /a\nheader:\n- a: b\n- 7":  "3:4: header: must be a text, and not an object",
 		"path: [":                         "1:7: ",
 		"a: 1\n---\nb: 2":                 "1:1: the file must be a single YAML document",
 		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment variable GRABLAB_NO_SUCH_VARIABLE is not set: set it before the run",
@@ -471,6 +470,26 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+// TestKeysWithLists checks that a target file can have a list exactly where its schema allows one.
+func TestKeysWithLists(t *testing.T) {
+	var schema struct {
+		Properties map[string]struct {
+			Ref  string `json:"$ref"`
+			Type any
+		}
+	}
+	if err := json.Unmarshal([]byte(FileSchema), &schema); err != nil {
+		t.Fatal(err)
+	}
+	for key, p := range schema.Properties {
+		types, _ := p.Type.([]any)
+		allowed := p.Ref == "#/$defs/texts" || slices.Contains(types, any("array"))
+		if _, err := parseFile([]byte(key + ": [1, 2]")); (err == nil) != allowed {
+			t.Errorf("%s: the schema allows a list: %v; the file: %v", key, allowed, err)
+		}
+	}
+}
+
 func TestExpectations(t *testing.T) {
 	got, err := parseExpectations([]byte("none: unsafe\nrlock:\n  none: safe\n  pause: unsafe\n"))
 	want := []Expectation{{"none", catalog.NoFault, catalog.Unsafe, 1}, {"rlock", catalog.NoFault, catalog.Safe, 3}, {"rlock", catalog.Pause, catalog.Unsafe, 4}}
@@ -479,10 +498,10 @@ func TestExpectations(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"none: unsave":                 `1:7: there is no verdict "unsave"; did you mean unsafe?`,
-		"none:\n  paus: safe":          `2:9: there is no fault "paus"; did you mean pause?`,
-		"none:\n  pause: 1":            "2:10: none.pause is number, and must be string",
-		"none: [safe]":                 "1:7: none is array",
-		"a: safe\nb:\n  earthquake: x": `3:15: there is no fault "earthquake"`,
+		"none:\n  paus: safe":          `2:3: there is no fault "paus"; did you mean pause?`,
+		"none:\n  pause: 1":            `2:10: there is no verdict "1"`,
+		"none: [safe]":                 "1:7: none: the verdict must be a text",
+		"a: safe\nb:\n  earthquake: x": `3:3: there is no fault "earthquake"`,
 	} {
 		if got, err := parseExpectations([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want …%s…", text, got, err, want)
