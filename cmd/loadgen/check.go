@@ -22,13 +22,20 @@ func parseCheck(args []string) (*settings, error) {
 	return s, err
 }
 
+// printNote prints the note about the service, if there is one.
+func (s *settings) printNote(stderr io.Writer) {
+	if s.note != "" {
+		fmt.Fprintln(stderr, s.note)
+	}
+}
+
 func checkFlags() []flags.Flag {
 	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
 
 // check sends a few test requests to the user's service and prints the findings.
 func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
-	s.notes.print(stderr)
+	s.printNote(stderr)
 	s.Log = stderr
 	var failed error
 	err := experiment.Inspect(ctx, s.Config, func(p experiment.Preflight) {

@@ -40,7 +40,6 @@ type exploreSettings struct {
 	quiet    bool
 	shortest bool // only its presence counts: it replaces the default portfolio by a single search
 	bounded  bool // whether the user has set bounds; explore then makes a single search with them
-	notes    notes
 
 	schedules map[string]string // the schedules that this command has saved, by file name
 }
@@ -60,9 +59,9 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("actors", "N", "number of drivers that try to grab the order", flags.One(&s.Actors, flags.WholeNumber(1, explore.MaxActors))),
 		flags.New("instances", "N", "number of instances that the drivers use", flags.One(&s.Instances, flags.WholeNumber(1, explore.MaxInstances))),
 		flags.New("preemptions", "P", "how often another driver may run although the current one could continue", flags.One(&s.Preemptions, flags.WholeNumber(0, explore.MaxPreemptions))),
-		flags.New("faults", "A,B,…", "faults that may happen: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, s.parseFaults)),
+		flags.New("faults", "A,B,…", "faults that may happen: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, parseExploreFaults)),
 		flags.New("fault-count", "K", "maximum number of faults per schedule", flags.One(&s.FaultCount, flags.WholeNumber(0, explore.MaxFaultCount))),
-		flags.New("property", "A,B,…", "properties to check (default all): "+flags.Join(explore.Properties), flags.One(&s.Properties, s.parseProperties)),
+		flags.New("property", "A,B,…", "properties to check (default all): "+flags.Join(explore.Properties), flags.One(&s.Properties, parseProperties)),
 		flags.New("guard", "NAME", "condition under which the winner is written (default: the strategy's own)", flags.One(&s.Guard, flags.OneOf(order.Guards...))),
 		flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
 		flags.New("ttl", "D", "lifetime of a lock without renewal, in virtual time", flags.One(&s.TTL, flags.AtLeast(time.Millisecond))),
@@ -131,37 +130,32 @@ func (s *exploreSettings) choose() error {
 	return nil
 }
 
-// parseFaults parses a list of faults, or one of the words "none" and "all".
-func (s *exploreSettings) parseFaults(text string) ([]catalog.Fault, error) {
+// parseExploreFaults parses a list of faults, or one of the words "none" and "all".
+func parseExploreFaults(text string) ([]catalog.Fault, error) {
 	switch text {
 	case "none":
 		return nil, nil
 	case "all":
 		return explore.Faults, nil
 	}
-	return parseNames(s, text, explore.Faults, func(name string) (catalog.Fault, string) {
-		f, note, _ := catalog.FindFault(name)
-		return f.Name, note
+	return parseNames(text, explore.Faults, func(name string) catalog.Fault {
+		f, _, _ := catalog.FindFault(name)
+		return f.Name
 	})
 }
 
-func (s *exploreSettings) parseProperties(text string) ([]string, error) {
-	return parseNames(s, text, explore.Properties, func(name string) (string, string) {
-		p, note, _ := catalog.FindProperty(name)
-		return p.Name, note
+func parseProperties(text string) ([]string, error) {
+	return parseNames(text, explore.Properties, func(name string) string {
+		p, _, _ := catalog.FindProperty(name)
+		return p.Name
 	})
 }
 
-// parseNames parses a list of names. The function find maps an outdated name to the current one,
-// with a note that parseNames keeps for the user.
-func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
+// parseNames parses a list of names. The function current maps an outdated name to the current one.
+func parseNames[S ~string](text string, all []S, current func(string) S) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
-		name, note := find(given)
-		if _, err := flags.OneOf(all...)(string(name)); err != nil {
-			return nil, err
-		}
-		s.notes.add(note)
-		return []S{name}, nil
+		name, err := flags.OneOf(all...)(string(current(given)))
+		return []S{name}, err
 	})
 }
 
@@ -207,7 +201,6 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	if err := s.choose(); err != nil {
 		return nil, err
 	}
-	s.notes.print(stderr)
 	s.Workers = runtime.GOMAXPROCS(0)
 	if s.replay != "" {
 		return s.replayAll(ctx)
@@ -313,7 +306,7 @@ func (s *exploreSettings) readReplay() error {
 	if err != nil {
 		return flags.Usage("-replay: %w", err)
 	}
-	if s.course, err = parseSchedule(s.replay, text, &s.notes); err != nil {
+	if s.course, err = parseSchedule(s.replay, text); err != nil {
 		return flags.Usage("%w", err)
 	}
 	if s.names == nil {

@@ -137,23 +137,21 @@ func TestExplore(t *testing.T) {
 	explored(int(exitAssert), "-replay", file) // the edited schedule no longer breaks the property
 }
 
-// TestExploreOldNames checks that explore accepts old names of faults and properties, and prints their
-// current names.
+// TestExploreOldNames checks that explore accepts old names of faults and properties.
 func TestExploreOldNames(t *testing.T) {
 	var errs bytes.Buffer
 	cmd := loadgen(t, "explore", "-no-timing", "-quiet", "-out", t.TempDir(), "-strategies", "setnx", "-preemptions", "1",
 		"-faults", "expiry,slow", "-property", "live-overlap,one-winner")
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	const notes = "expiry is now called slow\nlive-overlap is now called lease-exclusive\n"
-	if err != nil || errs.String() != notes || !strings.Contains(string(out), "up to 1 fault of slow\n") {
+	if err != nil || errs.Len() > 0 || !strings.Contains(string(out), "up to 1 fault of slow\n") {
 		t.Errorf("%v\n%s%s", err, &errs, out)
 	}
 	errs.Reset()
 	cmd = loadgen(t, "explore", "-replay", "../../internal/explore/testdata/renamed/F5.txt")
 	cmd.Dir, cmd.Stderr = ".", &errs
 	out, err = cmd.Output()
-	if err != nil || errs.String() != "live-overlap is now called lease-exclusive\n" || !strings.Contains(string(out), "breaks lease-exclusive") {
+	if err != nil || errs.Len() > 0 || !strings.Contains(string(out), "breaks lease-exclusive") {
 		t.Errorf("%v\n%s%s", err, &errs, out)
 	}
 }

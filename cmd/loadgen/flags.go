@@ -46,7 +46,7 @@ type settings struct {
 	line           *flags.Line
 	places         map[string]string // file and line of each flag that the target file sets
 	unrecordedArgs []string          // flags of this command line that run.json does not record
-	notes          notes
+	note           string            // what the user should know about the service; may be empty
 }
 
 // given reports whether the user set this flag on the command line or in the target file.
@@ -64,7 +64,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("scenario", "NAME", "predefined load, whose values other flags override: "+flags.Join(scenarioNames()), flags.One(&s.Scenario, flags.OneOf(scenarioNames()...))),
 			flags.New("strategies", "A,B,…", "strategies to run, in this order. The words core, all and peers (the libraries) name groups. With -targets, use the names that the targets use (default core)", flags.One(&s.Strategies, s.chooseStrategies)),
 			flags.New("faults", "A,B,…", "faults to inject, one at a time. Each strategy runs once under each fault. The word all means every fault (default none)", flags.One(&s.Faults, s.parseFaults)),
-			flags.New("only", "STRATEGY/FAULT", "run only this cell, which is one strategy under one fault (repeatable)", flags.Many(&s.Only, s.parseCell)),
+			flags.New("only", "STRATEGY/FAULT", "run only this cell, which is one strategy under one fault (repeatable)", flags.Many(&s.Only, parseCell)),
 			flags.New("at", "POINT", `inject faults only at this point in a grab, such as "before claim 1" or "waiting: after acquire 2". Reports list the points`, flags.One(&s.At, flags.Pointer(fault.ParsePoint))),
 			flags.New("schedule", "FILE", "replay the schedule in FILE on real servers, step by step, instead of a normal run. -strategies may name another strategy", flags.One(&s.schedule, flags.NonEmpty)),
 			flags.New("seed", "N", "seed for the sequence of orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),

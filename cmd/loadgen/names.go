@@ -129,7 +129,7 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 			s.allFaults = true
 			return catalog.RunFaults, nil
 		}
-		f, err := findFault(word, &s.notes)
+		f, err := findFault(word)
 		return []catalog.Fault{f}, err
 	})
 	if err != nil {
@@ -138,23 +138,21 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with this name. If the name is outdated, it also adds a note that
-// tells the user the new name.
-func findFault(name string, notes *notes) (catalog.Fault, error) {
-	found, note, _ := catalog.FindFault(name)
+// findFault returns the fault with this name, which may be outdated.
+func findFault(name string) (catalog.Fault, error) {
+	found, _, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {
-		notes.add(note)
 		return found.Name, nil
 	}
 	return "", flags.Unknown("fault", name, catalog.RunFaults, "all")
 }
 
-func (s *settings) parseCell(text string) (experiment.CellName, error) {
+func parseCell(text string) (experiment.CellName, error) {
 	strategy, fault, ok := strings.Cut(text, "/")
 	if !ok {
 		return experiment.CellName{}, errors.New("must be a strategy and a fault, separated by a slash, such as setnx/pause")
 	}
-	f, err := findFault(fault, &s.notes)
+	f, err := findFault(fault)
 	return experiment.CellName{Strategy: strategy, Fault: f}, err
 }
 

@@ -50,21 +50,6 @@ func renderAll[T any](w io.Writer, formats []format[T], name string, all []T) er
 	return nil
 }
 
-// notes collects messages for the user, for example about a fault that has a new name.
-type notes []string
-
-func (n *notes) add(text string) {
-	if text != "" && !slices.Contains(*n, text) {
-		*n = append(*n, text)
-	}
-}
-
-func (n notes) print(stderr io.Writer) {
-	for _, line := range n {
-		fmt.Fprintln(stderr, line)
-	}
-}
-
 // orInterrupted returns err unless the user has interrupted the command. In that case, it prints
 // "interrupted", followed by the text in left, and returns exitInterrupted.
 func orInterrupted(err error, stderr io.Writer, left string, args ...any) error {

@@ -33,7 +33,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
 	}
-	s.notes.print(stderr)
+	s.printNote(stderr)
 	s.Log, s.TTY = announce(s.Seed, s.format == "json", s.quiet, stdout, stderr)
 	out, err := s.open()
 	if err != nil {

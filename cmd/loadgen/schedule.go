@@ -32,7 +32,6 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	if cfg.Exe, err = os.Executable(); err != nil {
 		return cfg, forced, err
 	}
-	s.notes.print(stderr)
 	cfg.Out, cfg.Log = stdout, stderr
 	if s.quiet {
 		cfg.Log = io.Discard
@@ -42,17 +41,15 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the file uses an old name of a property, it adds a note
-// with the current name.
-func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
+// parseSchedule parses a schedule file. It replaces an old name of a property with the current name.
+func parseSchedule(file string, text []byte) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
 	}
-	property, note, ok := catalog.FindProperty(s.Property)
+	property, _, ok := catalog.FindProperty(s.Property)
 	switch {
 	case ok:
 		s.Property = property.Name
-		notes.add(note)
 	case s.Property != "":
 		known := catalog.Map(catalog.Properties, func(p catalog.Property) string { return p.Name })
 		return s, fmt.Errorf("%s: %w", file, flags.Unknown("property", s.Property, known))
@@ -70,7 +67,7 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Schedule, err = parseSchedule(s.schedule, text, &s.notes); err != nil {
+	if cfg.Schedule, err = parseSchedule(s.schedule, text); err != nil {
 		return cfg, err
 	}
 	cfg.Lines = schedule.StepLines(string(text))

@@ -165,7 +165,7 @@ func (s *settings) describeTarget() error {
 		s.Budget = serviceBudget
 	}
 	if !shape.TellsDrivers() {
-		s.notes.add("note: none of -path, -body and -header contains {driver}, so the service cannot tell drivers apart")
+		s.note = "note: none of -path, -body and -header contains {driver}, so the service cannot tell drivers apart"
 	}
 	dsn := s.Stack.DSN
 	if s.Service != nil {
