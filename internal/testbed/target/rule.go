@@ -50,7 +50,7 @@ type term struct {
 type test struct {
 	source   source
 	path     []step // path to a JSON field
-	name     string // path to an XML element, or name of a header
+	name     string // the path as text, or name of a header
 	negated  bool   // whether the operator is != or !~
 	want     any    // the expected value: a string, json.Number, bool or nil
 	expected *regexp.Regexp
@@ -65,8 +65,6 @@ const (
 	fromText   source = "text:"
 	fromHeader source = "header:"
 )
-
-var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
 // step is one step in a JSON path. It selects an object member or an array element.
 type step struct {
@@ -100,19 +98,19 @@ func ParseRule(text string) (Rule, error) {
 var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf splits text into its leading source, such as json:, and the rest. If text does not begin
-// with a source, it returns false.
-func sourceOf(text string) (source, string, bool) {
-	for _, s := range sources {
-		if rest, ok := strings.CutPrefix(text, string(s)); ok {
-			return s, rest, true
-		}
-	}
-	return "", text, false
-}
+// These patterns match the beginning of a text.
+var (
+	// statusPattern matches a status, such as 200 or 2xx.
+	statusPattern = regexp.MustCompile(`^([1-5])(\d\d|[xX][xX])(?:[,& ]|$)`)
+	// partPattern matches a part of a reply: its source and its path or name. A path may have names in quotes.
+	partPattern = regexp.MustCompile(`^(json:|xml:|text:|header:)((?:"(?:[^"\\]|\\.)*"|[^"=!~,& ])*)`)
+	// stepPattern matches a step in a JSON path: .NAME, ."NAME", [N] or [*].
+	stepPattern     = regexp.MustCompile(`^(?:\.("(?:[^"\\]|\\.)*"|[^."\[\]]+)|\[(\d+|\*)\])`)
+	operatorPattern = regexp.MustCompile(`^(?:==|!=|!~|~)`)
+)
 
 func parseTerm(text string) (t term, rest string, err error) {
-	if _, _, isTest := sourceOf(text); !isTest {
+	if !partPattern.MatchString(text) {
 		if t, text, err = parseStatus(text); err != nil || !strings.HasPrefix(text, "&") {
 			return t, text, err
 		}
@@ -128,7 +126,7 @@ func parseTerm(text string) (t term, rest string, err error) {
 		if text = strings.TrimSpace(next); !more {
 			return t, rest, nil
 		}
-		if _, _, isTest := sourceOf(text); !isTest {
+		if !partPattern.MatchString(text) {
 			return t, "", fmt.Errorf("%q: write a test after each &, and separate terms by commas", text)
 		}
 	}
@@ -136,24 +134,17 @@ func parseTerm(text string) (t term, rest string, err error) {
 
 // parseStatus parses a status such as 200 or 2xx.
 func parseStatus(text string) (t term, rest string, err error) {
-	n := strings.IndexAny(text, ",& ")
-	if n < 0 {
-		n = len(text)
+	m := statusPattern.FindStringSubmatch(text)
+	if m == nil {
+		return t, text, errRule
 	}
-	word, rest := text[:n], strings.TrimSpace(text[n:])
-	hundred := len(word) == 3 && strings.EqualFold(word[1:], "xx")
-	if hundred {
-		word = word[:1] + "00"
+	t.low, err = strconv.Atoi(m[1] + m[2])
+	t.high = t.low
+	if err != nil { // a class of statuses, such as 2xx
+		t.low, err = strconv.Atoi(m[1] + "00")
+		t.high = t.low + 99
 	}
-	status, err := strconv.Atoi(word)
-	if err != nil || len(word) != 3 || status < 100 || status > 599 {
-		return t, rest, errRule
-	}
-	t.low, t.high = status, status
-	if hundred {
-		t.high += 99
-	}
-	return t, rest, nil
+	return t, strings.TrimSpace(text[len("200"):]), err
 }
 
 // parseTest parses a test, such as json:.code==0.
@@ -170,49 +161,36 @@ func parseTest(text string) (t test, rest string, err error) {
 
 // parsePart parses the part of a reply that a test examines, such as json:.code.
 func (t *test) parsePart(text string) (rest string, err error) {
-	var ok bool
-	if t.source, rest, ok = sourceOf(text); !ok {
+	m := partPattern.FindStringSubmatch(text)
+	if m == nil {
 		return text, errRule
 	}
+	t.source, t.name, rest = source(m[1]), m[2], text[len(m[0]):]
 	switch t.source {
 	case fromJSON:
-		t.path, rest, err = parsePath(rest)
+		t.path, err = parsePath(t.name)
 	case fromXML:
-		t.name, rest = beforeOperator(rest)
 		if !strings.HasPrefix(t.name, "/") || strings.HasSuffix(t.name, "/") {
 			err = fmt.Errorf("%q: the path must begin with a slash, as in /grab/code, //code or /grab/@code", text)
 		}
 	case fromHeader:
-		t.name, rest = beforeOperator(rest)
 		if t.name = http.CanonicalHeaderKey(t.name); !httpguts.ValidHeaderFieldName(t.name) {
 			err = fmt.Errorf("%q: the header name is missing: write it as in header:Location~\"/sold$\"", text)
 		}
+	case fromText: // the operator follows at once
+		rest = t.name + rest
 	}
 	return rest, err
-}
-
-// beforeOperator splits text before its first operator, which begins with =, ! or ~.
-func beforeOperator(text string) (name, rest string) {
-	n := strings.IndexAny(text, "=!~")
-	if n < 0 {
-		n = len(text)
-	}
-	return strings.TrimSpace(text[:n]), text[n:]
 }
 
 // parseComparison parses a test's operator and value, such as ==0. text is the whole test, for
 // error messages.
 func (t *test) parseComparison(text, rest string) (after string, err error) {
-	operator, search := "", false
-	for _, o := range []string{"==", "!=", "!~", "~"} {
-		if strings.HasPrefix(rest, o) {
-			operator, t.negated, search = o, o[0] == '!', strings.HasSuffix(o, "~")
-			break
-		}
-	}
+	operator := operatorPattern.FindString(rest)
 	if operator == "" {
 		return "", fmt.Errorf(`%s: use == or !=, or ~ or !~ with a regular expression, as in json:.code==0 or text:~"sold out"`, text)
 	}
+	t.negated = strings.HasPrefix(operator, "!")
 	rest = strings.TrimSpace(rest[len(operator):])
 	raw, after, closed := strings.Cut(strings.TrimPrefix(rest, "`"), "`")
 	if strings.HasPrefix(rest, "`") && closed {
@@ -229,7 +207,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 	case map[string]any, []any:
 		return "", fmt.Errorf("%s: the value to compare with must be a string, a number, true, false or null", text)
 	}
-	if search {
+	if strings.HasSuffix(operator, "~") {
 		pattern, isText := t.want.(string)
 		if t.expected, err = regexp.Compile(pattern); !isText || err != nil {
 			return "", fmt.Errorf("%s: write a regular expression in quotes or backquotes after the %s", text, operator)
@@ -238,56 +216,32 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 	return after, nil
 }
 
-func parsePath(text string) (path []step, rest string, err error) {
-	if !strings.HasPrefix(text, ".") {
-		return nil, "", fmt.Errorf("%q: the path must begin with a dot, as in .code or .data.items[0].id", text)
-	}
-	if rest = text[1:]; rest == "" || strings.ContainsAny(rest[:1], "=!~ ") {
-		return nil, rest, nil // an empty path means the whole reply
-	}
-	if rest = text; strings.HasPrefix(text, ".[") {
+// parsePath parses a JSON path. An empty path means the whole reply, which the user writes as a single dot.
+func parsePath(text string) (path []step, err error) {
+	rest := text
+	if text == "." || strings.HasPrefix(text, ".[") {
 		rest = text[1:]
 	}
-	for rest != "" && !strings.ContainsAny(rest[:1], "=!~, &") {
-		var s step
-		if s, rest, err = parseStep(rest); err != nil {
-			return nil, "", fmt.Errorf("%q: %w", text, err)
+	for rest != "" || text == "" {
+		m := stepPattern.FindStringSubmatch(rest)
+		if m == nil || text[0] != '.' {
+			return nil, fmt.Errorf("%q: a path must consist of .NAME, .\"NAME\" and [N], as in .code or .data.items[0].id", text)
 		}
-		path = append(path, s)
+		s := step{name: m[1], index: -1}
+		switch {
+		case m[2] == "*":
+			s.index = everyElement
+		case m[2] != "":
+			s.index, err = strconv.Atoi(m[2])
+		case strings.HasPrefix(m[1], `"`):
+			err = json.Unmarshal([]byte(m[1]), &s.name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", text, err)
+		}
+		path, rest = append(path, s), rest[len(m[0]):]
 	}
-	return path, rest, nil
-}
-
-func parseStep(text string) (s step, rest string, err error) {
-	s.index = -1
-	switch {
-	case text[0] == '[':
-		number, rest, ok := strings.Cut(text[1:], "]")
-		if number == "*" && ok {
-			return step{index: everyElement}, rest, nil
-		}
-		if s.index, err = strconv.Atoi(number); !ok || err != nil || s.index < 0 || number[0] == '+' {
-			return s, "", errors.New("write [N] for the element at index N, which begins with 0")
-		}
-		return s, rest, nil
-	case text[0] == '.' && len(text) > 1 && text[1] == '"':
-		d := json.NewDecoder(strings.NewReader(text[1:]))
-		if err := d.Decode(&s.name); err != nil {
-			return s, "", errors.New("a name in quotes must be a valid JSON string")
-		}
-		return s, text[1+d.InputOffset():], nil
-	case text[0] == '.':
-		n := strings.IndexAny(text[1:], `.[=!~, &"`)
-		if n < 0 {
-			n = len(text) - 1
-		}
-		if n == 0 {
-			return s, "", errors.New("write a name after each dot")
-		}
-		s.name = text[1 : 1+n]
-		return s, text[1+n:], nil
-	}
-	return s, "", errors.New("each part of the path must be .NAME or [N]")
+	return path, nil
 }
 
 // decode parses a body as JSON. If the body is not exactly one JSON value, it returns false.

@@ -160,17 +160,21 @@ func TestBadRules(t *testing.T) {
 		"200 409":             "put a comma",
 		"ok":                  "write statuses or fields",
 		"200&ok":              "write statuses or fields",
-		"json:code==0":        "begin with a dot",
+		"json:code==0":        "a path must consist of .NAME",
 		"json:.code=0":        "use == or !=",
 		"json:.code":          "use == or !=",
 		"json:.code==":        "write a JSON value after",
 		"json:.code==OK":      "write a JSON value after",
 		"json:.code=={}":      "to compare with",
 		"json:.code==[1]":     "to compare with",
-		"json:.a..b==1":       "write a name after each dot",
-		"json:.a[x]==1":       "write [N]",
-		"json:.a[-1]==1":      "write [N]",
-		`json:."a==1`:         "JSON string",
+		"json:.a..b==1":       "a path must consist of .NAME",
+		"json:==0":            "a path must consist of .NAME",
+		"json:[0]==1":         "a path must consist of .NAME",
+		"json:.a[x]==1":       "a path must consist of .NAME",
+		"json:.a[-1]==1":      "a path must consist of .NAME",
+		"json:.a,json:.b==1":  "use == or !=",
+		`json:."\x"==1`:       "invalid character",
+		`json:."a==1`:         "use == or !=",
 		"json:.code==0 409":   "put a comma",
 		"json:.code==0&200":   "commas",
 		"200&json:.code==0,x": "write statuses or fields",
@@ -236,7 +240,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"text:won": "use == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
-		"xml:grab==0": "begin with a slash", "header:a b==1": "header name is missing", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
+		"xml:grab==0": "begin with a slash", "header:a b==1": "use == or !=", "header:==1": "header name is missing", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
 	} {
 		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want …%s…", text, err, want)
