@@ -119,7 +119,7 @@ func (s *exploreSettings) choose() error {
 	if names == nil {
 		names = core
 	}
-	chosen, err := parseStrategies(strings.Join(names, ","))
+	chosen, err := parseStrategies(strings.Join(names, ","), s.Added...)
 	if err != nil {
 		return flags.Usage("-strategies: %w", err)
 	}
@@ -193,9 +193,9 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 			return nil, err
 		}
 		defer own.remove()
-		s.Command = []string{own.exe}
+		s.Command, s.Added = []string{own.exe}, own.strategies
 		if s.names == nil {
-			s.names = own.names
+			s.names = own.names()
 		}
 	}
 	if err := s.choose(); err != nil {
@@ -317,7 +317,7 @@ func (s *exploreSettings) readReplay() error {
 
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
-		r, err := explore.ReplayBy(ctx, nil, s.Command, s.course, name)
+		r, err := explore.ReplayBy(ctx, nil, s.Command, s.course, name, s.Added...)
 		if err != nil {
 			return results, err
 		}

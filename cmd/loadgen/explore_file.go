@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
@@ -30,42 +31,36 @@ import (
 // ownBuild describes a worker program that contains the user's own strategies. explore builds this
 // program, because only a program that contains a strategy can run it.
 type ownBuild struct {
-	dir, exe string
-	names    []string
+	dir, exe   string
+	strategies []lock.Strategy // descriptions, without the code
 }
+
+func (b ownBuild) names() []string { return catalog.Map(b.strategies, nameOf) }
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
 // buildOwn builds a worker program that contains the strategies in the user's file. A build overlay
 // adds the file to package lock, so the source tree stays unchanged.
 //
-// The strategies run only in the worker program. It sends their descriptions to this program, which
-// adds them to lock.Strategies.
+// The strategies run only in the worker program, which sends their descriptions to this program.
 func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
-	var variables []string
-	if variables, b.names, err = declaredStrategies(file); err != nil {
+	variables, names, err := declaredStrategies(file)
+	if err != nil {
 		return b, flags.Usage("-file: %w", err)
 	}
 	if b.dir, err = os.MkdirTemp("", "loadgen-explore-"); err != nil {
 		return b, err
 	}
 	if b.exe, err = buildWith(ctx, b.dir, file, variables); err == nil {
-		err = b.register(file)
+		b.strategies, err = explore.Describe([]string{b.exe}, names)
+	}
+	if errors.Is(err, explore.ErrEnded) {
+		err = flags.Usage("-file: %s ends the program before any schedule can run: %w", file, err)
 	}
 	if err = cmp.Or(ctx.Err(), err); err != nil {
 		b.remove()
 	}
 	return b, err
-}
-
-// register asks the worker program to describe its strategies, and adds them to lock.Strategies.
-func (b ownBuild) register(file string) error {
-	described, err := explore.Describe([]string{b.exe}, b.names)
-	if errors.Is(err, explore.ErrEnded) {
-		return flags.Usage("-file: %s ends the program before any schedule can run: %w", file, err)
-	}
-	lock.Strategies = append(lock.Strategies, described...)
-	return err
 }
 
 // declaredStrategies returns the names of the strategies that a Go file declares, and the package

@@ -13,6 +13,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/flags"
+	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
@@ -60,6 +61,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	var own ownBuild
 	worker := []string{exe, exploreWorkerCommand}
 	cfg := lab.Config{
 		Exe: exe, Stack: stack.Config{Kind: s.kind}, Addr: s.addr,
@@ -67,14 +69,15 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 		Say:   func(format string, a ...any) { fmt.Fprintf(stderr, format+"\n", a...) },
 	}
 	if s.file != "" {
-		own, err := buildOwn(ctx, s.file)
-		if err != nil {
+		if own, err = buildOwn(ctx, s.file); err != nil {
 			return notSearched(err, stderr)
 		}
 		defer own.remove()
-		worker, cfg.Own = []string{own.exe}, own.names
+		worker, cfg.Own = []string{own.exe}, own.names()
 	}
-	cfg.Explore = func(ctx context.Context, q lab.Search) (report.Found, error) { return s.search(ctx, worker, q) }
+	cfg.Explore = func(ctx context.Context, q lab.Search) (report.Found, error) {
+		return s.search(ctx, worker, own.strategies, q)
+	}
 	cfg.Fill = s.fill
 	cfg.Workshop = s.workshopOf()
 	return asUsageError(lab.Serve(ctx, cfg))
@@ -82,9 +85,10 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 
 // search looks for schedules in which the given strategy fails, and returns them in the format that
 // the web page expects.
-func (s *labSettings) search(ctx context.Context, worker []string, q lab.Search) (report.Found, error) {
+func (s *labSettings) search(ctx context.Context, worker []string, added []lock.Strategy, q lab.Search) (report.Found, error) {
 	search := newExploreSettings()
 	search.Config.Strategies, search.Config.Actors, search.Config.Faults = []string{q.Strategy}, q.Actors, q.Faults
+	search.Config.Added = added
 	search.Config.Command, search.Config.Workers, search.Config.Seconds = worker, runtime.GOMAXPROCS(0), searchSeconds
 	results, err := explore.Search(ctx, nil, search.Config, func(explore.Result) {})
 	if err != nil {

@@ -301,22 +301,22 @@ func (p *labProcess) awaitIdle() {
 	}
 }
 
-// TestStep checks that a failed command in a child process returns its own error message, and that a
+// TestDoCommand checks that a failed command of an exercise returns its own error message, and that a
 // successful one returns its outcome and output.
-func TestStep(t *testing.T) {
+func TestDoCommand(t *testing.T) {
 	t.Setenv(asMain, "1")
 	for _, tt := range []struct{ name, args, want string }{
 		{"usage", "explore -strategies setnx -actors 99", "-actors"},
 		{"a file that is none", "explore -file none.go", "none.go"},
 		{"servers", "run -schedule none.txt -stack " + stack.Local, "none.txt"},
 	} {
-		if _, err := doInChild(t.Context(), strings.Fields(tt.args), io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := doCommand(t.Context(), strings.Fields(tt.args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want one that contains %s", tt.name, err, tt.want)
 		}
 	}
 	var printed strings.Builder
 	args := []string{"explore", "-strategies", "setnx-del", "-actors", "3", "-faults", "slow", "-property", "lease-exclusive", "-out", t.TempDir()}
-	o, err := doInChild(t.Context(), args, &printed)
+	o, err := doCommand(t.Context(), args, &printed, io.Discard)
 	if err != nil || len(o.Explored) != 1 || len(o.Explored[0].Failures) == 0 || len(o.Explored[0].Failures[0].Moments) == 0 || !strings.Contains(printed.String(), "setnx-del") {
 		t.Errorf("%+v, %v, %s", o, err, printed.String())
 	}

@@ -103,7 +103,6 @@ func commands() []command {
 		{"lab", "serve a live web page with load, faults, diagrams and the workshop", subcommand(parseLab, help("lab", newLabSettings().flags()), (*labSettings).execute)},
 		{"workshop", "list the twelve exercises, or run one and judge the answer", subcommand(parseWorkshop, help("workshop", newWorkshopSettings().flags()), (*workshopSettings).execute)},
 		{exploreWorkerCommand, "", exploreWorkerMain},
-		{stepCommand, "", stepMain},
 		{fleet.Command, "", asCommand(instance.Main)},
 		{lockbench.WorkerCommand, "", asCommand(lockbench.WorkerMain)},
 	}

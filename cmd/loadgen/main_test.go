@@ -298,8 +298,7 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// TestStopTwice checks that the function to stop can be called twice. A step of the workshop calls it
-// when the lab closes the step's input, and again at its end.
+// TestStopTwice checks that the function to stop can be called twice.
 func TestStopTwice(t *testing.T) {
 	ctx, stop := untilSignal(t.Context())
 	stop()

@@ -93,17 +93,21 @@ func (s *settings) chooseStrategies(text string) (list []lock.Strategy, err erro
 	return list, err
 }
 
-// parseStrategies parses names of strategies and of the groups "core", "all" and "peers".
-func parseStrategies(text string) ([]lock.Strategy, error) {
+// parseStrategies parses names of strategies and of the groups "core", "all" and "peers". The group "all"
+// contains the strategies in added too.
+func parseStrategies(text string, added ...lock.Strategy) ([]lock.Strategy, error) {
 	same := func(a, b lock.Strategy) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) ([]lock.Strategy, error) {
 		switch word {
 		case "core":
 			return parseStrategies(strings.Join(core, ","))
 		case "all":
-			return lock.Strategies, nil
+			return slices.Concat(lock.Strategies, added), nil
 		case "peers":
 			return lock.Peers, nil
+		}
+		if i := slices.IndexFunc(added, func(s lock.Strategy) bool { return s.Name == word }); i >= 0 {
+			return added[i : i+1], nil
 		}
 		s, err := findStrategy(word)
 		return []lock.Strategy{s}, err

@@ -29,7 +29,7 @@ func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	if err := in.Decode(&o); err != nil {
 		return err
 	}
-	o.Config.Own = own
+	o.Config.Own, o.Config.Added = own, nil // in this process, the registry has the added strategies
 	if o.Describe != nil {
 		return s.describe(o.Describe)
 	}

@@ -35,7 +35,8 @@ import (
 // Config configures a search. The zero value of each field selects its default.
 type Config struct {
 	Strategies  []string
-	Own         []lock.Strategy // additional strategies that are not in the registry
+	Own         []lock.Strategy // additional strategies that are not in the registry, without claims
+	Added       []lock.Strategy // additional strategies with claims, which only the program in Command can run
 	Actors      int             // default: 2
 	Preemptions int             // the maximum number of preemptions in one schedule; default: 0
 	Faults      []catalog.Fault // the kinds of faults that the search may inject; default: none
@@ -360,10 +361,11 @@ func verdictOf(broken []string) catalog.Verdict {
 	}
 }
 
-// find returns the strategy with this name. It looks at the user's own strategies first.
+// find returns the strategy with this name. It looks at the additional strategies first.
 func (c Config) find(name string) (lock.Strategy, error) {
-	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
-		return c.Own[i], nil
+	more := slices.Concat(c.Own, c.Added)
+	if i := slices.IndexFunc(more, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
+		return more[i], nil
 	}
 	return lock.Find(name)
 }

@@ -14,6 +14,7 @@ import (
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 )
 
@@ -138,8 +139,9 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 
 // ReplayBy executes one schedule. If strategy is empty, it uses the strategy that the schedule
 // names. The schedule runs in a child process, because the strategy may crash its process; if command is
-// nil, it runs in bubble instead. A replay without a failure does not prove that the strategy is safe.
-func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string) (Result, error) {
+// nil, it runs in bubble instead. Besides the registry, the strategy may be one of added. A replay
+// without a failure does not prove that the strategy is safe.
+func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string, added ...lock.Strategy) (Result, error) {
 	strategy = cmp.Or(strategy, sched.Strategy)
 	if p, _, ok := catalog.FindProperty(sched.Property); ok {
 		sched.Property = p.Name
@@ -148,6 +150,7 @@ func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedu
 	if err != nil {
 		return Result{}, err
 	}
+	cfg.Added = added
 	set, err := newSetting(cfg, strategy)
 	if err != nil {
 		return Result{}, err
