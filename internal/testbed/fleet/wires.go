@@ -560,53 +560,57 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
+// eachWires calls do for the proxies of each instance, with w.mu locked.
+func (f *Fleet) eachWires(do func(w *wires)) {
+	for _, in := range f.wired() {
+		in.wires.mu.Lock()
+		do(in.wires)
+		in.wires.mu.Unlock()
+	}
+}
+
 // Recognize tells the proxies which requests an instance makes to grab an order. idle contains the
 // requests that it makes even while it handles no grabs, without those that may write.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
-	for _, in := range f.wired() {
-		in.wires.recognize(grab, idle)
+	f.eachWires(func(w *wires) { w.recognize(grab, idle) })
+}
+
+func (w *wires) recognize(grab, idle []control.Call) {
+	for _, c := range grab {
+		w.learn(textOf(c.Phase))
+	}
+	w.idle, w.busy = map[string]bool{}, map[uint64]bool{}
+	for _, c := range idle {
+		w.idle[textOf(c.Phase)] = true
+	}
+}
+
+// learn makes normalize name later requests like this one, which has placeholders in place of the numbers and
+// tokens that differ between grabs.
+func (w *wires) learn(text string) {
+	if strings.Contains(text, ownDriver) {
+		w.driverTexts[text] = true
+	}
+	if strings.Contains(text, anyNumber) {
+		w.numbered[text] = true
+	}
+	if strings.Contains(text, anyToken) {
+		w.learnTokens(text)
 	}
 }
 
 // IgnoreBackground tells the proxies which requests an instance makes even while it handles no grabs. A
 // transaction that contains only such statements is not part of a grab.
 func (f *Fleet) IgnoreBackground(calls []control.Call) {
-	for _, in := range f.Instances {
-		if in.wires != nil {
-			in.wires.ignoreBackground(calls)
-		}
-	}
+	f.eachWires(func(w *wires) { w.ignoreBackground(calls) })
 }
 
 func (w *wires) ignoreBackground(calls []control.Call) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.background, w.grabs, w.begun = map[string]bool{}, map[uint64]bool{}, map[uint64]string{}
 	for _, c := range calls {
-		if _, text, _ := strings.Cut(string(c.Phase), " "); c.Target == tap.DB && !strings.Contains(text, "*") {
+		if text := textOf(c.Phase); c.Target == tap.DB && !strings.Contains(text, "*") {
 			w.background[text] = true
 		}
-	}
-}
-
-func (w *wires) recognize(grab, idle []control.Call) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range grab {
-		text := textOf(c.Phase)
-		if strings.Contains(text, ownDriver) {
-			w.driverTexts[text] = true
-		}
-		if strings.Contains(text, anyNumber) {
-			w.numbered[text] = true
-		}
-		if strings.Contains(text, anyToken) {
-			w.learnTokens(text)
-		}
-	}
-	w.idle, w.busy = map[string]bool{}, map[uint64]bool{}
-	for _, c := range idle {
-		w.idle[textOf(c.Phase)] = true
 	}
 }
 
@@ -618,26 +622,21 @@ func textOf(call tap.Phase) string {
 
 // IgnoreNumbers tells the proxies that the numbers in the keys of these calls differ between grabs.
 func (f *Fleet) IgnoreNumbers(calls ...tap.Phase) {
-	for _, in := range f.Instances {
-		in.wires.mu.Lock()
+	f.eachWires(func(w *wires) {
 		for _, c := range calls {
-			in.wires.numbered[WithoutNumbers(textOf(c))] = true
+			w.learn(WithoutNumbers(textOf(c)))
 		}
-		in.wires.mu.Unlock()
-	}
+	})
 }
 
 // IgnoreTokens tells the proxies that the tokens in the keys of these calls differ between grabs. The names
 // contain {token} in place of each token.
 func (f *Fleet) IgnoreTokens(names ...tap.Phase) {
-	for _, in := range f.Instances {
-		in.wires.mu.Lock()
+	f.eachWires(func(w *wires) {
 		for _, name := range names {
-			_, text, _ := strings.Cut(string(name), " ")
-			in.wires.learnTokens(text)
+			w.learn(textOf(name))
 		}
-		in.wires.mu.Unlock()
-	}
+	})
 }
 
 // EndedByItself describes a user's instance that has exited unexpectedly. If there is none, it
