@@ -1,17 +1,26 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/present/report"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
 )
 
@@ -66,4 +75,144 @@ func replaceFile(path string, data []byte) error {
 		return err
 	}
 	return renameio.WriteFile(path, data, 0o644)
+}
+
+// folder is the result folder of a run. A lock file ensures that only one process at a time writes
+// to it.
+type folder struct {
+	path string
+	made bool         // whether this process created the folder, so that close may remove it
+	link string       // symbolic link that save updates to point to the folder; empty for none
+	lock *flock.Flock // locked while this process writes to the folder; nil once released
+
+	begun bool // whether the run has started, so that the folder must be kept
+}
+
+const resultsDir = "results"
+
+// newFolder creates and locks the result folder. If out is empty, the folder's name consists of the
+// time and the scenario.
+func newFolder(out, scenario string, now time.Time) (*folder, error) {
+	if out != "" {
+		return namedFolder(out)
+	}
+	id := filepath.Join(resultsDir, now.UTC().Format("20060102T150405Z")+"-"+scenario)
+	path := id
+	for n := 2; isFolder(path); n++ { // another run may have started in the same second
+		path = fmt.Sprintf("%s-%d", id, n)
+	}
+	f, err := takeFolder(path)
+	if err == nil {
+		f.link = filepath.Join(filepath.Dir(f.path), "latest")
+	}
+	return f, err
+}
+
+// namedFolder opens the folder that the user named with -out, and creates it if necessary. It
+// returns an error if the folder already contains results.
+func namedFolder(out string) (*folder, error) {
+	f, err := takeFolder(out)
+	if err != nil {
+		return nil, err
+	}
+	for _, pattern := range []string{report.File, lockbench.File, "events.jsonl", "*.vegeta.bin"} {
+		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // Glob fails only for a malformed pattern
+			advice := "name an empty folder with -out, or remove this one"
+			if pattern == report.File { // -resume needs run.json
+				advice += ", or continue that run with loadgen run -resume"
+			}
+			err := flags.Usage("%s has the results of another run: %s", out, advice)
+			return nil, errors.Join(err, f.close())
+		}
+	}
+	return f, nil
+}
+
+// takeFolder locks the folder, and creates it if necessary. Unlike namedFolder, it accepts a folder
+// with results. If it cannot create the folder, the error wraps flags.ErrUsage.
+func takeFolder(out string) (*folder, error) {
+	path, err := filepath.Abs(out)
+	f := &folder{path: path, made: !isFolder(path)}
+	if err == nil {
+		err = os.MkdirAll(path, 0o755)
+	}
+	if err != nil {
+		return nil, flags.Usage("result folder: %w: name another folder with -out", err)
+	}
+	return f, f.claim()
+}
+
+// lockName is the name of the lock file in a result folder. The file contains the process id of the
+// owner.
+const lockName = ".loadgen.lock"
+
+// claim locks the result folder for this process. It returns an error if another process uses the
+// folder, or if the folder is not writable.
+func (f *folder) claim() error {
+	name := filepath.Join(f.path, lockName)
+	f.lock = flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR))
+	free, err := f.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("result folder: %w", err)
+	}
+	if !free {
+		owner, _ := os.ReadFile(name) // empty if the owner has not written its id yet
+		return fmt.Errorf("result folder: %s is in use by %s: wait until it has ended, or use another folder", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
+	}
+	owner := fmt.Sprintf("process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
+	_ = os.WriteFile(name, []byte(owner), 0o644) // some systems forbid writing to a locked file
+	return nil
+}
+
+// close unlocks the folder, and removes it if it is new and the run has not started. A second call
+// does nothing.
+func (f *folder) close() error {
+	if f.lock == nil {
+		return nil
+	}
+	defer func() { f.lock = nil }()
+	unneeded := filepath.Join(f.path, lockName)
+	if f.made && !f.begun {
+		unneeded = f.path
+	}
+	// Unlock last. Otherwise, another process could lock the folder first, and this process would
+	// then delete its files.
+	return errors.Join(os.RemoveAll(unneeded), f.lock.Close())
+}
+
+// begin records that the run has started, so that close keeps the folder.
+func (f *folder) begin() { f.begun = true }
+
+const (
+	markdownFile = "report.md"
+	htmlFile     = "report.html"
+)
+
+// save writes run.json and the reports atomically, and updates the link to the latest result.
+func (f *folder) save(run *experiment.Run) error {
+	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
+	if err != nil {
+		return err
+	}
+	if f.link == "" {
+		return nil
+	}
+	if err := renameio.Symlink(filepath.Base(f.path), f.link); err != nil {
+		return fmt.Errorf("result folder: %w", err)
+	}
+	return nil
+}
+
+// writeFiles writes a result in several formats, and replaces each file atomically.
+func writeFiles[T any](f *folder, files []format[T], result T) error {
+	for _, file := range files {
+		var b bytes.Buffer
+		if err := file.render(&b, result); err != nil {
+			return err
+		}
+		if err := replaceFile(filepath.Join(f.path, file.name), b.Bytes()); err != nil {
+			return fmt.Errorf("result folder: %w", err)
+		}
+	}
+	return nil
 }
