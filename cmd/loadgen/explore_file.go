@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/build"
 	"go/parser"
 	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,9 +65,6 @@ func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
 // variables that contain them. It recognizes a variable only if its value is a Strategy literal
 // with a literal Name.
 func declaredStrategies(file string) (variables, names []string, err error) {
-	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
-		return nil, nil, fmt.Errorf("%s: must be a Go file whose name ends in .go, but not in _test.go", file)
-	}
 	text, err := infile.Read(file, infile.Small)
 	if err != nil {
 		return nil, nil, err
@@ -80,9 +75,6 @@ func declaredStrategies(file string) (variables, names []string, err error) {
 	}
 	if f.Name.Name != "lock" {
 		return nil, nil, fmt.Errorf("%s belongs to package %s: change its first line to package lock", file, f.Name.Name)
-	}
-	if ok, err := build.Default.MatchFile(filepath.Dir(file), filepath.Base(file)); err != nil || !ok {
-		return nil, nil, errors.Join(err, fmt.Errorf("the go command does not compile %s for %s/%s: change the file name or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		if v, ok := n.(*ast.ValueSpec); ok {
