@@ -1,9 +1,11 @@
 package target
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -138,29 +140,27 @@ func parseOpening(texts []string) (*Opening, error) {
 	return open, nil
 }
 
+// openingPattern matches METHOD PATH BODY. Only the path is required.
+var openingPattern = regexp.MustCompile(`(?s)^(?:([^ /][^ ]*) +)?(/[^ ]*)(.*)$`)
+
 func (o *Opening) call(text string) (err error) {
 	id := ownFirstID
 	if i := strings.LastIndex(text, openingArrow); i >= 0 {
 		text, id = strings.TrimSpace(text[:i]), strings.TrimSpace(text[i+len(openingArrow):])
 	}
-	o.Method = http.MethodPost
-	if method, rest, ok := strings.Cut(text, " "); ok && !strings.HasPrefix(text, "/") {
-		if o.Method, err = ParseMethod(method); err != nil {
-			return errOpening
-		}
-		text = strings.TrimSpace(rest)
-	}
-	path, body, _ := strings.Cut(text, " ")
-	if body = strings.TrimSpace(body); body == "" {
-		body, o.DefaultBody = ownOpenBody, true
-	}
-	if !strings.HasPrefix(path, "/") {
+	m := openingPattern.FindStringSubmatch(text)
+	if m == nil {
 		return errOpening
 	}
-	if o.Path, err = parsePathTemplate(path, count); err != nil {
+	if o.Method, err = ParseMethod(cmp.Or(m[1], http.MethodPost)); err != nil {
+		return errOpening
+	}
+	if o.Path, err = parsePathTemplate(m[2], count); err != nil {
 		return err
 	}
-	if o.Body, err = ParseTemplate(body, count); err != nil {
+	body := strings.TrimSpace(m[3])
+	o.DefaultBody = body == ""
+	if o.Body, err = ParseTemplate(cmp.Or(body, ownOpenBody), count); err != nil {
 		return err
 	}
 	o.ID, err = ParseSource(id)
