@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,40 +89,32 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
+// These patterns match parts of a command: a word, a quoted or escaped part of a word, and an escaped character.
+var (
+	shellWord = regexp.MustCompile(`(?s)(?:[^ \t\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+`)
+	quoted    = regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"`)
+	escaped   = regexp.MustCompile(`(?s)\\(.)`)
+)
+
 // splitWords splits a command into words like a shell, but does not expand variables or patterns.
 func splitWords(text string) (words []string, err error) {
-	var word strings.Builder
-	var quote rune
-	begun, escaped := false, false
-	for _, r := range text {
-		switch {
-		case escaped:
-			escaped = false
-			word.WriteRune(r)
-		case r == '\\' && quote != '\'':
-			escaped, begun = true, true
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote == 0 && (r == '\'' || r == '"'):
-			quote, begun = r, true
-		case quote == 0 && strings.ContainsRune(" \t\n", r):
-			if begun {
-				words = append(words, word.String())
-			}
-			word.Reset()
-			begun = false
-		default:
-			begun = true
-			word.WriteRune(r)
-		}
-	}
-	switch {
-	case quote != 0:
-		return nil, fmt.Errorf("the quote %c is not closed: add a second %[1]c", quote)
-	case escaped:
+	switch left := strings.TrimSpace(shellWord.ReplaceAllString(text, "")); {
+	case strings.HasPrefix(left, `\`):
 		return nil, errors.New(`the backslash at the end has no effect: remove it`)
-	case begun:
-		words = append(words, word.String())
+	case left != "":
+		return nil, fmt.Errorf("the quote %c is not closed: add a second %[1]c", left[0])
+	}
+	for _, word := range shellWord.FindAllString(text, -1) {
+		words = append(words, quoted.ReplaceAllStringFunc(word, func(part string) string {
+			if part[0] == '\\' {
+				return part[1:]
+			}
+			inner := part[1 : len(part)-1]
+			if part[0] == '"' {
+				inner = escaped.ReplaceAllString(inner, "$1")
+			}
+			return inner
+		}))
 	}
 	return words, nil
 }

@@ -343,7 +343,7 @@ func WithoutTokens(a, b string) (name string, ok bool) {
 	if i >= len(x) || len(x) != len(y) || !slices.Equal(x[:i], y[:i]) || !slices.Equal(x[i+1:], y[i+1:]) {
 		return "", false
 	}
-	parts, others := splitKey(x[i]), splitKey(y[i])
+	parts, others := keyParts.FindAllString(x[i], -1), keyParts.FindAllString(y[i], -1)
 	if len(parts) != len(others) {
 		return "", false
 	}
@@ -372,20 +372,8 @@ func keyIn(words []string) int {
 // keySeparators divide a key into parts.
 const keySeparators = ":|,"
 
-// splitKey returns the parts of a key and the separators between them.
-func splitKey(key string) (parts []string) {
-	for key != "" {
-		end := strings.IndexAny(key, keySeparators)
-		switch {
-		case end < 0:
-			end = len(key)
-		case end == 0:
-			end = 1
-		}
-		parts, key = append(parts, key[:end]), key[end:]
-	}
-	return parts
-}
+// keyParts matches a part of a key, or a separator between two parts.
+var keyParts = regexp.MustCompile("[" + keySeparators + "]|[^" + keySeparators + "]+")
 
 // difference returns where a differs from b. It includes complete words of letters and digits.
 func difference(a, b string) (from, to int) {
