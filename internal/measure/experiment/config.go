@@ -12,7 +12,6 @@
 package experiment
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -165,23 +164,4 @@ func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)
 	cfg.Guard, cfg.OnLost = s.Guard, s.OnLost
-}
-
-// noteTTL returns a note about the TTLs that the program chooses for the user's service, or "" if
-// it chooses none. Without the note, users may not notice that code behind a longer timeout was
-// never tested.
-func (cfg Config) noteTTL() string {
-	if !cfg.setsTTL() || cfg.Asked.TTL {
-		return ""
-	}
-	var longest time.Duration
-	for _, name := range cfg.Faults {
-		if f, err := fault.Find(name); err == nil { // there is no entry for NoFault
-			longest = max(longest, cfg.ttlUnder(f))
-		}
-	}
-	if longest == 0 {
-		return ""
-	}
-	return fmt.Sprintf("under faults, locks get a TTL of at most %v: if the service has a longer timeout, set -ttl above it", longest)
 }

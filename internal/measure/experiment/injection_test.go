@@ -816,31 +816,6 @@ func TestFewerDriversThanUnits(t *testing.T) {
 	}
 }
 
-// TestNoteOfATTL checks that a note tells the user when the program chooses the service's TTL.
-func TestNoteOfATTL(t *testing.T) {
-	for _, tt := range []struct {
-		command string
-		faults  []catalog.Fault
-		asked   bool
-		want    string
-	}{
-		{"shop {port} {ttl_ms}", []catalog.Fault{catalog.NoFault, catalog.Pause}, false, "a TTL of at most 1s"},
-		{"shop {port} {ttl_ms}", []catalog.Fault{catalog.Pause}, true, ""},
-		{"shop {port} {ttl_ms}", []catalog.Fault{catalog.NoFault}, false, ""},
-		{"shop {port}", []catalog.Fault{catalog.Pause}, false, ""},
-	} {
-		service, err := fleet.ParseService(tt.command)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := Config{Service: &service, Faults: tt.faults}
-		cfg.Asked.TTL = tt.asked
-		if got := cfg.noteTTL(); got == "" != (tt.want == "") || !strings.Contains(got, tt.want) {
-			t.Errorf("%s under %v: %q, want …%s…", tt.command, tt.faults, got, tt.want)
-		}
-	}
-}
-
 // TestModeOfAServiceWithoutALease checks that two winners after a pause are explained by the end of
 // a lease, except for a service that has no lease.
 func TestModeOfAServiceWithoutALease(t *testing.T) {

@@ -167,9 +167,6 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if len(r.cfg.Target.URLs) == 0 {
 		r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
 	}
-	if note := r.cfg.noteTTL(); note != "" {
-		r.progress.say("%s", note)
-	}
 	w, err := r.worker(ctx, 0)
 	if err != nil {
 		return err
