@@ -240,7 +240,8 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 		m.useAnswers(c, check.Pairs(told))
 		m.note = ", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !au.cfg.Target.Idempotent:
-		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger, au.fleet.Shape)
+		m.repeated = fmt.Sprintf("%s an order and its driver, and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice? If a retry of a driver may repeat its row, add -idempotent",
+			check.Plural(*c.RepeatedRows, "row repeats", "rows repeat"))
 	case a.unreadable != "":
 		reason = fmt.Sprintf("%s: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; if that status does mean a win, say so with -grabbed %s",
 			a.unreadable, au.fleet.Shape.Says().Grabbed)
@@ -268,20 +269,6 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 		m.vacuous = au.askAgain(ctx, a)
 	}
 	return reason
-}
-
-// repeatedRows returns a text about repeated ledger rows, and about what may have caused them.
-func repeatedRows(n int, rows []order.Grab, shape *target.Shape) string {
-	has := map[check.Pair]int{}
-	most := check.Pair{}
-	for _, g := range rows {
-		p := check.Pair{Order: g.Order, Driver: g.Driver}
-		if has[p]++; has[p] > has[most] {
-			most = p
-		}
-	}
-	return fmt.Sprintf("%s an order and its driver (order %s has %d rows of driver %d), and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice? If a retry of a driver may repeat its row, add -idempotent",
-		check.Plural(n, "row repeats", "rows repeat"), shape.OrderText(most.Order), has[most], most.Driver)
 }
 
 // whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if it
