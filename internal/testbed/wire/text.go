@@ -110,7 +110,10 @@ func statementName(words []string) string {
 		words = words[1:]
 	}
 	verb, rest := strings.ToUpper(words[0]), words[1:]
-	var table string
+	var table, lock string
+	if call := lockCall.FindStringSubmatch(strings.Join(rest, " ")); call != nil {
+		lock = "SELECT " + strings.ToUpper(call[1])
+	}
 	switch verb {
 	case "SELECT":
 		from, call := fromClause(rest), rest // as in SELECT GET_LOCK(…)
@@ -126,8 +129,8 @@ func statementName(words []string) string {
 			if function != "" && !builtIn.MatchString(function) {
 				return verb + " " + function + Stored
 			}
-			if i := slices.IndexFunc(rest, lockFunction.MatchString); i >= 0 { // as in SELECT COALESCE(GET_LOCK(…), 0)
-				function = strings.ToUpper(rest[i])
+			if lock != "" { // as in SELECT COALESCE(GET_LOCK(…), 0)
+				return lock
 			}
 			if function != "" {
 				return verb + " " + function
@@ -135,6 +138,9 @@ func statementName(words []string) string {
 		}
 		if table != "" && locksRows(rest) {
 			table += ForUpdate
+		}
+		if table != "" && lock != "" { // the statement also reads a table
+			return lock + Joint + verb + " " + table
 		}
 	case "DELETE":
 		table = after(rest, "FROM")
@@ -145,6 +151,9 @@ func statementName(words []string) string {
 	case "UPDATE", "COPY":
 		table = after(rest, "")
 	case "SET":
+		if lock != "" { // as in SET @got = GET_LOCK(…)
+			return lock
+		}
 		rest = rest[:min(3, len(rest))]
 		if len(rest) == 3 && rest[1] == "=" {
 			return verb + " " + strings.Join(rest, "")
@@ -158,6 +167,9 @@ func statementName(words []string) string {
 	case "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "DO": // clients may give each savepoint a new name
 		if verb == "DO" && slices.ContainsFunc(rest, func(w string) bool { return w[0] == '$' }) { // LANGUAGE may come before the block
 			return DoBlock
+		}
+		if verb == "DO" && lock != "" { // as in DO RELEASE_LOCK(…)
+			return lock
 		}
 		if verb == "ROLLBACK" && slices.ContainsFunc(rest, func(w string) bool { return strings.EqualFold(w, "TO") }) {
 			return "ROLLBACK TO" // the transaction goes on from its savepoint
@@ -206,8 +218,8 @@ func fromClause(words []string) []string {
 	return nil
 }
 
-// lockFunction matches the functions of the servers that acquire or release a lock.
-var lockFunction = regexp.MustCompile(`(?i)^(GET_LOCK|RELEASE_LOCK|RELEASE_ALL_LOCKS|PG_(TRY_)?ADVISORY_\w+)$`)
+// lockCall matches a call of a server's function that acquires or releases a lock.
+var lockCall = regexp.MustCompile(`(?i)(?:^|[ .])(GET_LOCK|RELEASE_LOCK|RELEASE_ALL_LOCKS|PG_(?:TRY_)?ADVISORY_\w+) \(`)
 
 // Stored ends the name of a SELECT that calls a stored function, which may write.
 const Stored = "()"
