@@ -31,7 +31,7 @@ type Comparison struct {
 	// Unlike lists how the environments and settings of the two results differ, because this may
 	// explain different figures.
 	Unlike  []string `json:"unlike"`
-	Cells   int      `json:"cells"`   // for runs: how many combinations of strategy and fault occur in both results
+	Cells   int      `json:"cells"`   // how many verdicts occur in both results
 	Changes []Change `json:"changes"` // the verdicts that differ
 	OnlyOld []string `json:"only_old"`
 	OnlyNew []string `json:"only_new"`
@@ -50,9 +50,9 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change is a test with different verdicts in the two results.
+// Change is a test or a lock with different verdicts in the two results.
 type Change struct {
-	Cell string `json:"cell"` // the cell, as strategy/fault
+	Cell string `json:"cell"` // the cell, as strategy/fault or lock/case
 	Old  string `json:"old"`
 	New  string `json:"new"`
 	Why  string `json:"why"` // the reason for the new verdict; may be empty
@@ -116,7 +116,7 @@ func (c *Comparison) count(a Answer) int {
 func (c *Comparison) Summary() string {
 	unknown := c.count(NotKnown)
 	var parts []string
-	if c.Kind == ofRuns && len(c.Changes) > 0 {
+	if len(c.Changes) > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d verdicts changed", len(c.Changes), c.Cells))
 	}
 	for _, a := range []Answer{Slower, Faster} {

@@ -482,6 +482,20 @@ func TestBenches(t *testing.T) {
 	}
 }
 
+// TestBenchesOfABrokenLock checks that a lock counts as worse if it had two holders at once only in the new benchmark.
+func TestBenchesOfABrokenLock(t *testing.T) {
+	old, broken := benchOf("abc", 2, "setnx"), benchOf("abc", 2, "setnx")
+	old.Rows[1].Violations, broken.Rows[1].Violations = new(0), new(3)
+	c := Benches("a", old, "b", broken)
+	want := []Change{{Cell: "setnx/" + lockbench.Cases[0].Name, Old: "one holder at a time", New: "two holders at once"}}
+	if !slices.Equal(c.Changes, want) || !c.Worse() || c.Summary() != "1 of 1 verdicts changed" {
+		t.Errorf("%+v, worse %v, %s; want %+v", c.Changes, c.Worse(), c.Summary(), want)
+	}
+	if c := Benches("a", old, "b", old); len(c.Changes) > 0 || c.Worse() {
+		t.Errorf("the same result has changed: %+v", c.Changes)
+	}
+}
+
 // TestSlowerMachine checks that no lock counts as slower if only the machine is slower, because each lock is
 // compared by its ratio to the floor. Only the floor itself is slower.
 func TestSlowerMachine(t *testing.T) {

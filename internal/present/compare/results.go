@@ -34,14 +34,34 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 	return c
 }
 
-// Benches compares the costs in two benchmarks, separately for each lock and case.
+// Benches compares the costs in two benchmarks, separately for each lock and case. It also compares whether the lock
+// had two holders at once.
 func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
 	c := begin(ofBenches, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), differ("slices of ms", old.Config.SliceMS, now.Config.SliceMS))...)
 	name := func(x lockbench.Cost) string { return x.Strategy + "/" + x.Case }
 	pair(c, old.Costs(), now.Costs(), name, func(a, b lockbench.Cost) { c.Costs = append(c.Costs, costOf(a, b)) })
+	for _, b := range now.Rows {
+		for _, a := range old.Rows {
+			if a.Strategy != b.Strategy || a.Case != b.Case || a.Violations == nil || b.Violations == nil {
+				continue
+			}
+			c.Cells++
+			if was, is := exclusion(a), exclusion(b); was != is {
+				c.Changes = append(c.Changes, Change{Cell: b.Strategy + "/" + b.Case, Old: was, New: is})
+			}
+		}
+	}
 	c.judge()
 	return c
+}
+
+// exclusion tells whether a lock ever had two holders at once.
+func exclusion(row lockbench.Row) string {
+	if *row.Violations > 0 {
+		return "two holders at once"
+	}
+	return "one holder at a time"
 }
 
 func begin(kind string, old, now Side) *Comparison {
