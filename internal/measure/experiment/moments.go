@@ -1,11 +1,14 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/wait"
 )
 
@@ -82,6 +86,11 @@ func (in *injection) chooseMoments(ctx context.Context) (moments []time.Duration
 	if err != nil {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
+	if pids := in.w.cfg.Target.PIDs; len(pids) > 0 {
+		if err := in.checkAlone(pids[len(pids)-1]); err != nil {
+			return nil, err
+		}
+	}
 	if pids := in.w.cfg.Target.PIDs; in.fault.Name.Entry().Process == catalog.ProcessStopped {
 		if err := in.checkServes(ctx, took, pids[len(pids)-1]); err != nil {
 			return nil, err
@@ -117,6 +126,20 @@ func (in *injection) timeGrab(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	return shortest, nil
+}
+
+// checkAlone returns an error if another process serves requests at the same port, because the fault would hit only one
+// of them.
+func (in *injection) checkAlone(pid int) error {
+	u, err := url.Parse(in.struck.URL)
+	if err != nil {
+		return err
+	}
+	port, _ := strconv.Atoi(cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80"))
+	if other := proc.Sharer(pid, port); other != 0 {
+		return fmt.Errorf("processes %d and %d both listen at %s, but the fault would hit only the first: start one process for each instance, or let loadgen start the service with -service", pid, other, in.struck.URL)
+	}
+	return nil
 }
 
 // checkServes returns an error if requests get responses even while the process is stopped. It

@@ -27,6 +27,35 @@ func TestListens(t *testing.T) {
 	}
 }
 
+// TestSharer checks that Sharer finds a child that has inherited a listening socket. From the child's side, the socket
+// belongs to its ancestor, so no one shares it.
+func TestSharer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	if pid := Sharer(os.Getpid(), port); pid != 0 {
+		t.Errorf("process %d shares a port that no other process has", pid)
+	}
+	file, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cmd := start(t, "exec sleep 60", func(cmd *exec.Cmd) { cmd.ExtraFiles = []*os.File{file} })
+	if pid := Sharer(os.Getpid(), port); pid != cmd.Process.Pid {
+		t.Errorf("process %d shares the port, want %d", pid, cmd.Process.Pid)
+	}
+	if pid := Sharer(cmd.Process.Pid, port); pid != 0 {
+		t.Errorf("process %d shares the port of its child", pid)
+	}
+	if pid := Sharer(os.Getppid(), port); pid != 0 {
+		t.Errorf("process %d shares a port on which its parent does not listen", pid)
+	}
+}
+
 // TestListensWithoutPermission checks that Listens knows the files of this user's processes, even if one of
 // them has ended and still waits for its parent.
 func TestListensWithoutPermission(t *testing.T) {

@@ -89,10 +89,39 @@ func Marked(variable string) (pids []int) {
 // Listens reports whether a process in one of these process groups listens on a TCP port. If this cannot be
 // determined, known is false.
 func Listens(groups []int, port int) (listens, known bool) {
-	const local, listening = 1, "0A"
-	found, known := sockets(local, listening, fmt.Sprintf(":%04X", port))
-	pid, all := holder(found, func(of int) bool { return slices.Contains(groups, of) })
+	found, known := listeners(port)
+	pid, all := holder(found, func(_, of int) bool { return slices.Contains(groups, of) })
 	return pid != 0, known && (pid != 0 || all)
+}
+
+// Sharer returns a process that listens on the same TCP port as this one, or 0 if there is none. An ancestor does not
+// count, because a supervisor may open the socket, but leave the connections to its workers.
+func Sharer(pid, port int) int {
+	found, _ := listeners(port)
+	if own, _ := holder(found, func(of, _ int) bool { return of == pid }); own == 0 {
+		return 0 // something else accepts the connections, for example the proxy of a container
+	}
+	family := []int{pid}
+	for of := pid; of > 1; family = append(family, of) {
+		of = parent(of)
+	}
+	other, _ := holder(found, func(of, _ int) bool { return !slices.Contains(family, of) })
+	return other
+}
+
+// parent returns the parent of a process, or 0 if there is no such process.
+func parent(pid int) (id int) {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if _, rest, ok := strings.Cut(string(status), "\nPPid:"); ok {
+		_, _ = fmt.Sscan(rest, &id)
+	}
+	return id
+}
+
+// listeners returns the sockets that listen on a TCP port.
+func listeners(port int) (found map[string]bool, known bool) {
+	const local, listening = 1, "0A"
+	return sockets(local, listening, fmt.Sprintf(":%04X", port))
 }
 
 // Outsider returns a process that is connected to one of the TCP ports of 127.0.0.1, but belongs neither to
@@ -104,7 +133,7 @@ func Outsider(groups []int, ports ...int) (pid int) {
 		addresses = append(addresses, fmt.Sprintf("%s:%04X", loopback, port))
 	}
 	found, _ := sockets(remote, connected, addresses...)
-	pid, _ = holder(found, func(of int) bool { return !slices.Contains(groups, of) && of != syscall.Getpgrp() })
+	pid, _ = holder(found, func(_, of int) bool { return !slices.Contains(groups, of) && of != syscall.Getpgrp() })
 	return pid
 }
 
@@ -131,10 +160,10 @@ func sockets(column int, state string, addresses ...string) (found map[string]bo
 	return found, known
 }
 
-// holder returns a process that has one of the sockets open, and whose process group is chosen. If there is
-// none, it returns 0. all is false if this process may not read the files of a chosen one, because of its
+// holder returns a process that has one of the sockets open, and that is chosen by its ID and its process group. If
+// there is none, it returns 0. all is false if this process may not read the files of a chosen one, because of its
 // user. A zombie has no files, although only root may list them.
-func holder(sockets map[string]bool, chosen func(group int) bool) (pid int, all bool) {
+func holder(sockets map[string]bool, chosen func(pid, group int) bool) (pid int, all bool) {
 	processes, _ := os.ReadDir("/proc")
 	all = true
 	for _, p := range processes {
@@ -142,7 +171,7 @@ func holder(sockets map[string]bool, chosen func(group int) bool) (pid int, all 
 		if err != nil || len(sockets) == 0 {
 			continue
 		}
-		if group, err := syscall.Getpgid(pid); err != nil || !chosen(group) {
+		if group, err := syscall.Getpgid(pid); err != nil || !chosen(pid, group) {
 			continue
 		}
 		dir := "/proc/" + p.Name() + "/fd/"

@@ -33,6 +33,9 @@ func SameBoot(start string) bool { return true }
 // Listens always returns known false, because only Linux reveals which process listens on a port.
 func Listens(groups []int, port int) (listens, known bool) { return false, false }
 
+// Sharer always returns 0, because only Linux reveals which process listens on a port.
+func Sharer(pid, port int) int { return 0 }
+
 // Marked always returns nil, because only Linux reveals the environment of other processes.
 func Marked(variable string) (pids []int) { return nil }
 
