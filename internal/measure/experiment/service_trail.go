@@ -441,7 +441,7 @@ func difference(a, b []control.Call) string {
 // then see only some of the requests.
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}. " +
 	"Otherwise, or if another process writes, start the instances yourself, and name them with -targets and -target-pid. The faults then hit the second one, so put the instance that writes there. " +
-	"If the order's number decides which instance writes, test only orders of the first one, for example with path: /orders/{order}0/grab"
+	"If the order's number decides which instance writes, or into which table, test only orders of the first one, for example with path: /orders/{order}00/grab"
 
 func callNames(calls []control.Call) string {
 	return cmp.Or(catalog.Join(calls, ", ", func(c control.Call) string { return string(c.Phase) }), "none")
