@@ -282,6 +282,9 @@ func TestAskingForAResult(t *testing.T) {
 	if belongs() {
 		t.Error("a request during the question counts as a call")
 	}
+	if _, ok := w.call(wire.Event{Server: tap.DB, Text: "UPDATE orders"}); !ok {
+		t.Error("a write during the question does not count as a call")
+	}
 	if answered(); !belongs() {
 		t.Error("a request after the answer does not count as a call")
 	}

@@ -160,7 +160,7 @@ const (
 )
 
 // ask waits until the service sends no more requests for this order. Until answered is called or
-// askFor has passed, later requests count as queries for the result.
+// askFor has passed, later requests count as queries for the result, except for writes.
 func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error means only that the grab has ended
 		w.mu.Lock()
@@ -493,7 +493,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name, _, _ = strings.Cut(name, "-") // use one name for all Redlock nodes, because a grab contacts them at the same time
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor {
+	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor && !(e.Server == tap.DB && mayAwaitRows(e.Text)) {
 		return op, false
 	}
 	text, ok := w.normalize(e)
