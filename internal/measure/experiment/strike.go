@@ -12,6 +12,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
+	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
@@ -258,11 +259,34 @@ func (s *strike) noteNextCalls(ctx context.Context) error {
 // releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the
 // lock before it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
+	if s.hitOther(c) {
+		s.cancelStrike(c, "the driver won although its call was stopped, so a background task of the service has made the stopped call: turn this task off for the test")
+	}
 	if err := s.holds.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
 		return err
 	}
 	s.setPaused(c, false)
 	return nil
+}
+
+// hitOther reports whether the affected driver won so soon after a statement was stopped that this statement cannot be
+// its own. A client that gives up a statement, and repeats it, needs more time. A service may answer without waiting for
+// a statement that follows the write of the winner, so such a statement does not count.
+func (s *strike) hitOther(c *contest) bool {
+	t := s.in.trail
+	a, answered := s.in.responses.of(c.affected)
+	if t.service == nil || t.callsAfterAnswer > 0 || c.point.Background || !answered || a.outcome != grab.Grabbed {
+		return false
+	}
+	for _, o := range t.calls[fault.Alone] {
+		switch {
+		case o.Phase == c.point.Phase && o.N == c.point.N:
+			return c.struck && o.Target == tap.DB && a.ended.Sub(c.heldSince) < simultaneous
+		case o.Phase == t.claim.Phase && o.N == t.claim.N:
+			return false
+		}
+	}
+	return false
 }
 
 // leaveAffected marks the affected requests as hanging, so that the test does not wait for their

@@ -478,6 +478,43 @@ func TestAbandonedCalls(t *testing.T) {
 	}
 }
 
+// TestStoppedCallOfATask checks that a strike does not count if the affected driver wins at once, although a statement was
+// stopped. A background task has then made this statement. A driver that wins later may have repeated it.
+func TestStoppedCallOfATask(t *testing.T) {
+	const lock, read, write, log = "redis SET lock:* NX", "mysql SELECT orders", "mysql INSERT wins", "mysql INSERT log"
+	for _, tt := range []struct {
+		phase   tap.Phase
+		took    time.Duration
+		outcome grab.Outcome
+		after   time.Duration // how long the service may write after its response
+		task    bool
+	}{
+		{read, 5 * time.Millisecond, grab.Grabbed, 0, true},
+		{read, 5 * time.Millisecond, grab.Failed, 0, false},
+		{read, 300 * time.Millisecond, grab.Grabbed, 0, false},
+		{read, 5 * time.Millisecond, grab.Grabbed, time.Second, false},
+		{read, 0, "", 0, false},
+		{lock, 5 * time.Millisecond, grab.Grabbed, 0, false},
+		{write, 5 * time.Millisecond, grab.Grabbed, 0, true},
+		{log, 5 * time.Millisecond, grab.Grabbed, 0, false},
+	} {
+		calls := []control.Call{{Phase: lock, N: 1, Target: "redis"}, {Phase: read, N: 1, Target: tap.DB}, {Phase: write, N: 1, Target: tap.DB}, {Phase: log, N: 1, Target: tap.DB}}
+		in := &injection{trail: trailOf(calls, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"), cell: &Cell{Struck: new(1)}, responses: newResponses(), struck: emptyInstance(), other: emptyInstance(), w: &worker{}}
+		in.trail.callsAfterAnswer = tt.after
+		c := &contest{struck: true, heldSince: time.Now(), point: fault.Point{Point: control.Point{Phase: tt.phase, N: 1}}}
+		if tt.outcome != "" {
+			in.responses.add(c.affected, response{outcome: tt.outcome, ended: c.heldSince.Add(tt.took)})
+		}
+		if err := newStrike(in, c).releaseDriver(t.Context(), c); err != nil || c.struck == tt.task {
+			t.Errorf("%s, %q after %v: counts %v: %v", tt.phase, tt.outcome, tt.took, c.struck, err)
+		}
+	}
+}
+
+func emptyInstance() *fleet.Instance {
+	return &fleet.Instance{Client: func(context.Context, string, string, any, any) error { return nil }}
+}
+
 // TestTooLateForContenders checks whether contenders start if a service reconnects late after its
 // driver was stopped. They start only if they can finish before nine tenths of the service's lease
 // have passed, or before the end of the lease of our own strategies. Otherwise, the strike must not
