@@ -7,10 +7,12 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/load"
 )
 
 // lateWrite marks an order in which no property failed, but only because the database refused a write
@@ -232,6 +234,24 @@ func (in *injection) overwritten(e check.Evidence) string {
 	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query. If the service deletes the row of a second grab, add -compensation", e.Ledger[i].Driver)
 }
 
+// outlived explains that the lock may live longer than the lease, because no other driver got past it while a process
+// was paused. It returns "" if one did, or if the lock lasts as long as a database session, or never expires.
+func (in *injection) outlived() string {
+	t := in.trail.service
+	if t == nil || !in.fault.Freezes || t.endless || in.trail.locksSession() {
+		return ""
+	}
+	paused := catalog.Filter(in.contests, func(c *contest) bool { return c.struck && c.point.InWork() })
+	won := func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == grab.Grabbed }
+	if len(paused) == 0 || slices.ContainsFunc(paused, func(c *contest) bool {
+		return c.othersPassed || !c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.contenders, won)
+	}) {
+		return ""
+	}
+	return fmt.Sprintf("no other driver got past the lock while a driver was paused in its work, so the lock may live longer than the lease of %v: "+
+		"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", in.lease())
+}
+
 // modeOf returns the ID of the known failure mode that fits an order, or "" if none fits. Without a
 // timeline, it infers the failure mode from the fault. For a service whose grabs create no Redis key
 // with a TTL, it ignores failure modes in which a lease expires.
@@ -251,7 +271,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: at.String(), Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
 	var double, repeated, left, stuck, overlaps, misses int
-	competed := true
+	competed := !at.InWork() || in.outlived() == ""
 	var missing []check.Pair // grabs that the user's service has promised, but not written
 	if e.Foreign && !e.FromAnswers {
 		missing, _ = check.CompareAnswers(e.Promised, e.Ledger)

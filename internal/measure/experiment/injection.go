@@ -130,7 +130,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
 	m.vacuous = "" // each step now has its own verdict
-	m.invalid = cmp.Or(m.invalid, in.overwritten(m.evidence))
+	m.invalid = cmp.Or(m.invalid, in.overwritten(m.evidence), in.outlived())
 	in.judgePoints(&m)
 	c.conclude(m)
 }

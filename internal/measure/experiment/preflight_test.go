@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -212,7 +213,7 @@ func TestCheckLease(t *testing.T) {
 // locks, such as that of a rate limiter, do not count.
 func TestShortLease(t *testing.T) {
 	lock, script, limit := keyUse{refuses: true, unlocks: true}, keyUse{scripts: true, unlocks: true}, keyUse{other: true}
-	of := func(ttl time.Duration, use keyUse) lockTTL { return lockTTL{ttl, ttl + time.Millisecond, use} }
+	of := func(ttl time.Duration, use keyUse) lockTTL { return lockTTL{ttl, ttl + time.Millisecond, use, false} }
 	for name, tt := range map[string]struct {
 		locks map[string]lockTTL
 		says  string
@@ -257,6 +258,24 @@ func TestUnreleasedLocks(t *testing.T) {
 		}
 		if got := trailOf(calls, "").useOf(tt.key).isUnreleasedLock(tt.ttl); got != tt.want {
 			t.Errorf("%s, %v: %v, want %v", tt.calls, tt.ttl, got, tt.want)
+		}
+	}
+}
+
+// TestLocksAmongKeys checks which keys count as locks if several are found. A key that is left after the grab counts only
+// if the service releases no other lock.
+func TestLocksAmongKeys(t *testing.T) {
+	lock, mark := keyUse{name: "lock:*", refuses: true, unlocks: true}, keyUse{name: "sold:*", refuses: true}
+	released, sold := lockTTL{time.Second, time.Second, lock, false}, lockTTL{5 * time.Minute, 5 * time.Minute, mark, true}
+	for want, keys := range map[string]map[string]lockTTL{
+		"lock":               {"lock": released, "sold": sold},
+		"of one driver sold": {"sold": sold, "of one driver": {time.Second, time.Second, keyUse{name: "lock:{driver}", refuses: true, unlocks: true}, false}},
+		"sold":               {"sold": sold, "cache": {time.Second, time.Second, keyUse{stores: true}, true}},
+		"other":              {"other": {time.Second, time.Second, mark, false}, "endless": {0, time.Second, lock, false}, "unlimited": {time.Hour, time.Hour, mark, true}},
+		"":                   nil,
+	} {
+		if got := strings.Join(slices.Sorted(maps.Keys(locksAmong(keys))), " "); got != want {
+			t.Errorf("locks %q, want %q", got, want)
 		}
 	}
 }

@@ -203,8 +203,7 @@ func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64
 }
 
 // holdInWork stops a request before its work, and records the calls that a background task makes
-// meanwhile. It also returns the lock TTLs. It recognizes locks as Redis keys that exist only
-// during the request, and that are not part of a cache. A service may also leave its lock to expire.
+// meanwhile. It also returns the lock TTLs.
 func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began, g := time.Now(), serviceGrab(in, order)
@@ -212,7 +211,7 @@ func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int6
 	if err := g.start(ctx); err != nil {
 		return nil, err
 	}
-	meanwhile, locks, err := r.listRenewals(ctx, g, lease, began)
+	meanwhile, keys, err := r.listRenewals(ctx, g, lease, began)
 	for _, c := range meanwhile {
 		if !slices.ContainsFunc(t.service.renewal, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
 			t.service.renewal = append(t.service.renewal, c)
@@ -228,25 +227,37 @@ func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int6
 	}
 	wait.For(ctx, max(quietFor, t.callsAfterAnswer)) // a release may come after the response
 	after, err := r.stack.KeyTTLs(ctx)
-	for key, found := range locks {
-		_, kept := after[key]
+	for key, found := range keys {
+		_, found.kept = after[key]
 		_, name, _ := strings.Cut(key, " ")
 		found.use = t.useOf(in.NameOfKey(name))
-		if found.use.caches() || kept && !found.use.isUnreleasedLock(found.atLeast) {
-			delete(locks, key)
-			continue
-		}
-		locks[key] = found
+		t.service.endless = t.service.endless || found.atLeast == 0 && found.use.guards()
+		keys[key] = found
 	}
-	return locks, err
+	return locksAmong(keys), err
 }
 
 // lockTTL contains the smallest and the largest TTL that a lock may have been given. The exact TTL
 // is unknown, because the lock was set at some time between the request and the read of its
-// remaining TTL.
+// remaining TTL. If the key never expires, atLeast is 0.
 type lockTTL struct {
 	atLeast, atMost time.Duration
 	use             keyUse
+	kept            bool // whether the key is left after the request
+}
+
+// locksAmong returns the keys that are probably locks: keys with a TTL that are not part of a cache. A key that is left
+// after the request is a lock only if the service releases no other one. Otherwise, it is probably a mark that the
+// order is sold.
+func locksAmong(keys map[string]lockTTL) map[string]lockTTL {
+	locks, releases := maps.Clone(keys), false
+	for _, k := range keys {
+		releases = releases || k.atLeast > 0 && !k.kept && k.use.isLock() && !k.use.namesDriver()
+	}
+	maps.DeleteFunc(locks, func(_ string, k lockTTL) bool {
+		return k.atLeast == 0 || k.use.caches() || k.kept && (releases || !k.use.isUnreleasedLock(k.atLeast))
+	})
+	return locks
 }
 
 // errNoWork means that a test request did not reach the start of its work.

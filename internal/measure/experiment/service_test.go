@@ -295,6 +295,29 @@ func TestTrailOf(t *testing.T) {
 	}
 }
 
+// TestLocksOfASession checks whether a database session still holds a lock when the work begins.
+func TestLocksOfASession(t *testing.T) {
+	for calls, want := range map[string]bool{
+		"SELECT GET_LOCK|SELECT orders|INSERT wins|SELECT RELEASE_LOCK":                               true,
+		"SELECT GET_LOCK|BEGIN|SELECT drivers|COMMIT|SELECT orders|INSERT wins":                       true,
+		"BEGIN|SELECT orders FOR UPDATE|INSERT wins|COMMIT":                                           true,
+		"BEGIN|SELECT PG_ADVISORY_XACT_LOCK|SELECT orders|INSERT wins|COMMIT":                         true,
+		"INSERT locks|BEGIN|SELECT wins_seq FOR UPDATE|COMMIT|SELECT orders|INSERT wins|DELETE locks": false,
+		"BEGIN|SELECT PG_TRY_ADVISORY_XACT_LOCK|COMMIT|SELECT orders|INSERT wins":                     false,
+		"SELECT GET_LOCK|SELECT drivers|SELECT RELEASE_LOCK|SELECT orders|INSERT wins":                false,
+		"UPDATE locks|SELECT orders|BEGIN|INSERT wins|SELECT stats FOR UPDATE|COMMIT|SELECT GET_LOCK": false,
+		"SELECT orders|UPDATE orders": false,
+	} {
+		var all []control.Call
+		for _, s := range strings.Split(calls, "|") {
+			all = append(all, control.Call{Phase: tap.Phase("mysql " + s), N: 1, Target: tap.DB})
+		}
+		if got := trailOf(all, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?").locksSession(); got != want {
+			t.Errorf("%s: %v, want %v", calls, got, want)
+		}
+	}
+}
+
 // TestCachesOfAService checks which keys a grab uses only as a cache. Their TTLs must not count as the lease of a lock. A
 // grab stores a value in a cache after it has read the order. If it stores the key before that, the key may be a lock that
 // was free according to a GET, so its TTL must count.

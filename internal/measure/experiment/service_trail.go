@@ -33,6 +33,8 @@ type serviceTrail struct {
 	shortLease error
 	// leased means that a grab creates a Redis key with a TTL, which is probably a lock.
 	leased bool
+	// endless means that a grab uses a Redis key as a guard that never expires.
+	endless bool
 }
 
 // trailOf infers the purpose of each call from its position. For example, a call to a lock server
@@ -106,7 +108,7 @@ func acquiresKey(c control.Call) bool {
 
 // refusesKey reports whether a Redis command with these words has no effect on a key that exists.
 func refusesKey(words []string) bool {
-	return len(words) > 1 && (words[1] == "SETNX" || slices.Contains(words, "NX"))
+	return len(words) > 1 && (strings.HasSuffix(words[1], "SETNX") || slices.Contains(words, "NX"))
 }
 
 // usesKeyOf reports whether a call to a lock server uses a key that one of the other calls uses.
@@ -288,6 +290,11 @@ func (t trail) useOf(key string) keyUse {
 // caches reports whether the request uses the key only to cache a value, and not as a lock.
 func (u keyUse) caches() bool { return u.stores && !u.other }
 
+// guards reports whether the request may use the key to keep other drivers of its order out.
+func (u keyUse) guards() bool {
+	return u.refuses || u.scripts || u.other && strings.Contains(u.name, "*")
+}
+
 // isLock reports whether the request probably acquires and releases a lock with this key.
 func (u keyUse) isLock() bool { return (u.refuses || u.scripts) && u.unlocks }
 
@@ -298,8 +305,11 @@ const longestUnreleased = 10 * time.Minute
 // isUnreleasedLock reports whether the key, which is left after the request, is probably a lock that the service leaves
 // to expire. Such a lock belongs to an order, but not to a driver.
 func (u keyUse) isUnreleasedLock(ttl time.Duration) bool {
-	namesDriver := strings.Contains(u.name, "{driver}") || strings.Contains(u.name, "#") // # may stand for the UUID of a driver
-	return u.refuses && strings.Contains(u.name, "*") && !namesDriver && ttl <= longestUnreleased
+	return u.refuses && strings.Contains(u.name, "*") && !u.namesDriver() && ttl <= longestUnreleased
+}
+
+func (u keyUse) namesDriver() bool {
+	return strings.Contains(u.name, "{driver}") || strings.Contains(u.name, "#") // # may stand for the UUID of a driver
 }
 
 // servicePoints returns the places at which a fault can be injected: before and after each remote
@@ -541,6 +551,30 @@ var (
 func locks(c control.Call) bool { return slices.ContainsFunc(statements(c), lockFunctions.MatchString) }
 func unlocks(c control.Call) bool {
 	return slices.ContainsFunc(statements(c), unlockFunctions.MatchString)
+}
+
+// locksSession reports whether a database session holds a lock while the driver works. Such a lock lasts as long as the
+// session or its transaction.
+func (t trail) locksSession() bool {
+	var inTransaction, inSession bool
+	for _, c := range t.calls[fault.Alone] {
+		for _, s := range statements(c) {
+			switch {
+			case s == "COMMIT" || s == "ROLLBACK":
+				inTransaction = false
+			case unlockFunctions.MatchString(s):
+				inSession = false
+			case strings.HasSuffix(s, wire.ForUpdate) || strings.Contains(s, "_XACT_LOCK"):
+				inTransaction = true
+			case lockFunctions.MatchString(s):
+				inSession = true
+			}
+		}
+		if c.Phase == t.work.Phase && c.N == t.work.N {
+			break
+		}
+	}
+	return inTransaction || inSession
 }
 
 // resets reports whether a call releases all locks of a database session. Some connection pools, such as that of asyncpg,

@@ -157,7 +157,7 @@ func limitMemory(ctx context.Context, client *redis.Client, policy, limit string
 	return client.ConfigSet(ctx, "maxmemory", limit).Err()
 }
 
-// KeyTTLs returns the remaining TTL of every key in the Redis servers of the stack, except for keys
+// KeyTTLs returns the remaining TTL of every key in the Redis servers of the stack. It is 0 for keys
 // that never expire.
 func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 	left := map[string]time.Duration{}
@@ -195,8 +195,8 @@ func keyTTLs(ctx context.Context, addr string, left map[string]time.Duration) er
 			if err != nil {
 				return err
 			}
-			if ttl > 0 {
-				left[fmt.Sprintf("%s/%d %s", addr, db, keys.Val())] = ttl
+			if ttl != -2 { // otherwise, the key has expired meanwhile
+				left[fmt.Sprintf("%s/%d %s", addr, db, keys.Val())] = max(ttl, 0)
 			}
 		}
 		if err := keys.Err(); err != nil {

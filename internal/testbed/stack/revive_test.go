@@ -131,7 +131,8 @@ func TestJump(t *testing.T) {
 			if err := second.Set(ctx, "short", "token", time.Minute).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if left, err := s.KeyTTLs(ctx); err != nil || left[addr+"/1 short"] == 0 || left[addr+"/0 long"] == 0 {
+			left, err := s.KeyTTLs(ctx)
+			if endless, ok := left[addr+"/0 endless"]; err != nil || left[addr+"/1 short"] == 0 || left[addr+"/0 long"] == 0 || !ok || endless != 0 {
 				t.Errorf("TTLs %v, %v", left, err)
 			}
 			jump(20 * time.Minute)
