@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,13 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/workshop"
 	"grablab/internal/testbed/stack"
-
-	"github.com/chromedp/chromedp/kb"
 )
+
+// patience is how long a test waits for a lab. It is long because a slow machine needs minutes for what
+// usually takes seconds.
+const patience = 5 * time.Minute
 
 // labProcess is a lab that runs until the end of its test. It keeps the user's progress in its own
 // folder.
@@ -67,7 +67,7 @@ func (p *labProcess) end() {
 	}
 	p.ended = true
 	_ = p.cmd.Process.Signal(os.Interrupt)
-	late := time.AfterFunc(browsertest.Patience, func() {
+	late := time.AfterFunc(patience, func() {
 		p.t.Error("the lab did not end after a signal")
 		_ = p.cmd.Process.Kill()
 	})
@@ -108,7 +108,7 @@ func (p *labProcess) job() (j lab.Job) {
 // idle reports whether the lab is idle, as stated in the first event that it sends.
 func (p *labProcess) idle() bool {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), browsertest.Patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/events", nil)
 	if err != nil {
@@ -128,125 +128,40 @@ func (p *labProcess) idle() bool {
 	return false
 }
 
-// speak selects the language of the page.
-func speak(p *browsertest.Page, lang string) {
-	browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
-}
-
-// TestLabWorkshop completes one exercise on the page with the keyboard only, including a wrong answer. It
-// checks that the command line sees the same progress. In a second exercise, it edits a schedule, first
-// with a mistake.
+// TestLabWorkshop completes one exercise through the page's API, which runs its commands in child
+// processes. It checks that the command line sees the same progress.
 func TestLabWorkshop(t *testing.T) {
-	browser := browsertest.New(t)
 	l := startLab(t)
-	texts, err := workshop.Load("en")
+	l.awaitIdle()
+	e, _ := workshop.Find(5)
+	l.post("5/predict", `{"lang":"en","letter":"a"}`)
+	l.post("5/run", `{"lang":"en"}`)
+	if j := l.awaitJob(); j.Problem != "" || !strings.Contains(j.Printed, "setnx-del breaks lease-exclusive in 10 steps") {
+		t.Errorf("the run ended with %+v", j)
+	}
+	l.post("5/answer", `{"lang":"en","answers":[["10"]]}`)
+	if j := l.awaitJob(); j.Problem != "" {
+		t.Errorf("the check ended with %+v", j)
+	}
+	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := browser.Open(t, l.url+"/#workshop/5", browsertest.Look{})
-	has(p, "the exercise", "#exercise", texts.Say("5.ask", nil))
-	p.Await("nothing to run before the prediction", `document.getElementById("w-start").disabled && document.getElementById("w-lock").disabled && !document.querySelector(".question")`)
-	letter := browsertest.Eval[string](p, fmt.Sprintf(`[...document.querySelectorAll(".prediction")].find((o) => o.lastChild.textContent === %q).querySelector("input").value`, texts.Say("5.a", nil)))
-	p.Focus("#w-option-" + letter)
-	p.Press(" ")
-	p.Await("something to lock in", `!document.getElementById("w-lock").disabled`)
-	p.Press(kb.Enter)
-	has(p, "the prediction", ".locked", "Locked in: "+letter)
-	p.Await("the lab to be ready, and the keyboard at Run", `document.activeElement.id === "w-start"`)
-	l.awaitIdle()
-	p.Press(kb.Enter)
-	has(p, "why the prediction was wrong", "#exercise .wrong", texts.Say("5.why.a", nil))
-	has(p, "what was printed", "#w-output", "setnx-del breaks lease-exclusive in 10 steps")
-	p.Await("the drawing", `document.querySelector("#exercise svg .holds") && document.querySelector("#exercise .stepper output").textContent === "step 10 of 14"`)
-	p.Await("the keyboard at what there is to see", `document.activeElement.id === "w-look"`)
-	p.Await("no moral yet", `!document.querySelector(".moral")`)
-	p.Focus("#w-q1-0")
-	p.Press("8")
-	speak(p, "zh")
-	p.Await("what was typed in another language", `document.documentElement.lang === "zh" && document.getElementById("w-q1-0").value === "8"`)
-	speak(p, "en")
-	p.Await("and back", `document.documentElement.lang === "en"`)
-	p.Focus("#w-q1-0")
-	p.Press(kb.Enter)
-	has(p, "the belief that leads to 8", ".question > .wrong", texts.Say("5.q1.deleted", nil))
-	p.Await("the end of the check", `!document.getElementById("w-check").disabled`)
-	p.Focus("#w-q1-0")
-	p.Press(kb.End + kb.Backspace)
-	p.Press("10")
-	p.Press(kb.Enter)
-	has(p, "the moral", ".moral", texts.Say("5.moral", nil))
-	has(p, "its points", "#w-to-5 .points", "✓ 1/3") // the prediction and one answer were wrong
-	has(p, "the score", "#workshop-answer", "1 of 37 points.")
-	p.Await("the keyboard at the moral", `document.activeElement.id === "w-moral"`)
-	p.Fits()
-	p.Screenshot("workshop")
-
-	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0)
-	if points, _ := progress.Points(); err != nil || points != 1 {
-		t.Errorf("the saved progress has %d points, %v; want 1", points, err)
+	want := e.Questions[0].Points
+	if progress.Exercises[5].Predicted == e.Right {
+		want++
 	}
-
-	p.Focus("#w-to-4")
-	p.Press(kb.Enter)
-	has(p, "another exercise", "#exercise", texts.Say("4.ask", nil))
-	p.Click("#w-option-a")
-	p.Click("#w-lock")
-	p.Await("the prediction", `document.querySelector(".locked")`)
-	p.Click("#w-start")
-	p.Await("the schedule", `document.querySelector("#w-q1-text") && document.querySelector("#w-q1-text").value.includes("A dies")`)
-	edit := func(old, new string) {
-		t.Helper()
-		if !browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const a = document.getElementById("w-q1-text"), was = a.value; a.value = was.replace(%q, %q); a.dispatchEvent(new Event("input")); return a.value !== was })()`, old, new)) {
-			t.Fatalf("there is no %q", old)
-		}
-		p.Await("something to press", `!document.getElementById("w-check").disabled`)
-		p.Click("#w-check")
+	if points, _ := progress.Points(); points != want {
+		t.Errorf("the saved progress has %d points, want %d", points, want)
 	}
-	edit("A dies\n", "A flies\nA dies\n")
-	p.Await("the line that is no step", `document.querySelector(".editor .gutter .wrong") && document.querySelector(".editor .problems").textContent.includes("A flies")`)
-	line := browsertest.Eval[string](p, `document.querySelector(".editor .gutter .wrong").textContent`)
-	if got := browsertest.Eval[string](p, fmt.Sprintf(`document.getElementById("w-q1-text").value.split("\n")[%s - 1]`, line)); got != "A flies" {
-		t.Errorf("line %s is %q", line, got)
-	}
-	edit("A flies\n", "A acquire 2 redis\n")
-	has(p, "the moral", ".moral", texts.Say("4.moral", nil))
-	has(p, "a drawing of what was handed in", "#w-drawn", "Handed in: setnx-expire breaks no property in this schedule")
-
-	for _, lang := range workshop.Languages {
-		texts, err := workshop.Load(lang)
-		if err != nil {
-			t.Fatal(err)
-		}
-		speak(p, lang)
-		p.Await("the page in "+lang, fmt.Sprintf("document.documentElement.lang === %q", lang))
-		for selector, key := range map[string]string{
-			"#w-exercise-title": "4.title", "#exercise": "4.ask", ".moral": "4.moral", ".question .right": "4.q1.right", "#w-reply": "ui.page.reply", "#w-to-9": "9.title",
-		} {
-			has(p, key+" in "+lang, selector, texts.Say(key, nil))
-		}
-	}
-	again := browser.Open(t, l.url+"/#workshop/4", browsertest.Look{Width: 390, Height: 844, Dark: true, Calm: true})
-	again.Await("the language that was chosen last", `document.documentElement.lang === "ja" && document.querySelector(".moral") && document.querySelector("#exercise svg")`)
-	again.Fits()
-	again.Screenshot("workshop-390-dark")
 }
 
-// has waits until the first element that matches selector contains the given text.
-func has(p *browsertest.Page, what, selector, text string) {
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		panic(err) // it is a string
-	}
-	p.Await(what, fmt.Sprintf("document.querySelector(%q) && document.querySelector(%q).textContent.includes(%s)", selector, selector, quoted))
-}
-
-// TestLabOwnLock writes a lock on the page. It checks that a compiler error is shown at its line, and that
-// the page draws the failure that the search finds.
+// TestLabOwnLock hands in a lock on the page. It checks that the page gets a compiler error with its line,
+// and a drawing of the failure that the search finds.
 func TestLabOwnLock(t *testing.T) {
 	if !proving() {
 		t.Skip("it compiles a lock three times: it runs in make prove")
 	}
-	browser := browsertest.New(t)
 	dir, err := os.MkdirTemp(filepath.Join("..", "..", resultsDir), "_lab-") // in the source tree, where a lock can be built
 	if err != nil {
 		t.Fatal(err)
@@ -258,43 +173,58 @@ func TestLabOwnLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := browser.Open(t, l.url+"/#workshop/12", browsertest.Look{})
-	p.Await("the exercise", `document.getElementById("w-option-a")`)
-	p.Click("#w-option-a")
-	p.Click("#w-lock")
-	p.Await("the lock to begin with", `document.getElementById("w-q1-text") && document.getElementById("w-q1-text").value.includes("setPX, unset: del")`)
-	edit := func(pairs ...string) {
+	l.post("12/predict", `{"lang":"en","letter":"a"}`)
+	type exercise struct {
+		workshop.View
+		Drawings []struct {
+			Title  string `json:"title"`
+			Handed bool   `json:"handed"`
+		} `json:"drawings"`
+	}
+	answer := func(pairs ...string) (e exercise, q workshop.Asked) {
 		t.Helper()
-		for len(pairs) > 0 {
-			browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const a = document.getElementById("w-q1-text"); a.value = a.value.replace(%q, %q); a.dispatchEvent(new Event("input")); return true })()`, pairs[0], pairs[1]))
-			pairs = pairs[2:]
+		text, err := json.Marshal(strings.NewReplacer(pairs...).Replace(workshop.OwnLock))
+		if err != nil {
+			t.Fatal(err)
 		}
-		p.Await("something to press", `!document.getElementById("w-check").disabled`)
-		p.Click("#w-check")
-		p.Await("the check to begin", `document.getElementById("w-check").disabled`)
-		for end := time.Now().Add(2 * browsertest.Patience); l.job().Running; time.Sleep(100 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("the check of the lock does not end")
-			}
+		l.post("12/answer", `{"lang":"en","answers":[["my.go"]],"text":`+string(text)+`}`)
+		l.awaitJob()
+		if err := json.Unmarshal([]byte(get(t, l.url+"/api/workshop/12?lang=en")), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e, e.Questions[0]
+	}
+	_, q := answer("unset: del", "unset: dell")
+	line := 1 + strings.Count(workshop.OwnLock[:strings.Index(workshop.OwnLock, "unset: del")], "\n")
+	if q.Said != texts.Say("12.q1.refused", nil) || len(q.Problems) != 1 || q.Problems[0] != (workshop.Problem{Line: line, Text: "undefined: dell"}) {
+		t.Errorf("a lock that does not compile: %+v", q)
+	}
+	e, q := answer()
+	if !strings.Contains(q.Said, "1 of 3 points.") || len(e.Drawings) == 0 || !strings.HasPrefix(e.Drawings[0].Title, "mine breaks one-winner") || !e.Drawings[0].Handed {
+		t.Errorf("the lock to begin with: %+v, %+v", q, e.Drawings)
+	}
+	if e, _ := answer("Guard:    order.Naive", "Guard:    order.Guarded", "unset: del}", "unset: compareAndDelete}"); e.Moral != texts.Say("12.moral", nil) {
+		t.Errorf("the right lock: %+v", e)
+	}
+}
+
+// awaitJob waits until no command of an exercise is running, and returns the last job.
+func (p *labProcess) awaitJob() lab.Job {
+	p.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		if j := p.job(); !j.Running {
+			return j
+		}
+		if time.Now().After(end) {
+			p.t.Fatal("the job does not end")
 		}
 	}
-	edit("unset: del", "unset: dell")
-	has(p, "why it cannot be judged", ".question > .wrong", texts.Say("12.q1.refused", nil))
-	has(p, "what the compiler says", ".editor .problems", "undefined: dell")
-	if line := browsertest.Eval[string](p, `document.getElementById("w-q1-text").value.split("\n")[document.querySelector(".editor .gutter .wrong").textContent - 1]`); !strings.Contains(line, "dell") {
-		t.Errorf("the compiler error is shown at line %q, want the line with dell", line)
-	}
-	edit("unset: dell", "unset: del")
-	has(p, "what it breaks", ".question > .wrong", "1 of 3 points.")
-	has(p, "the drawing of that", "#w-drawn", "Handed in: mine breaks one-winner")
-	edit("Guard:    order.Naive", "Guard:    order.Guarded", "unset: del}", "unset: compareAndDelete}")
-	has(p, "the moral", ".moral", texts.Say("12.moral", nil))
 }
 
 // awaitIdle waits until the lab has started its servers and is idle.
 func (p *labProcess) awaitIdle() {
 	p.t.Helper()
-	for end := time.Now().Add(browsertest.Patience); !p.idle(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !p.idle(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatal("the lab is not ready")
 		}

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
@@ -39,8 +38,8 @@ func TestMain(m *testing.M) {
 // wait.
 func TestViews(t *testing.T) {
 	t.Parallel()
-	browser := browsertest.New(t)
-	for name, test := range map[string]func(*testing.T, *browsertest.Browser){"start": testStart, "live": testPage, "matrix": testMatrix, "schedules": testSchedules, "slow": testSlow} {
+	browser := newBrowser(t)
+	for name, test := range map[string]func(*testing.T, *Browser){"start": testStart, "live": testPage, "matrix": testMatrix, "schedules": testSchedules, "slow": testSlow} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, browser)
@@ -72,7 +71,7 @@ func start(t *testing.T, cfg lab.Config) string {
 			if err != nil {
 				t.Errorf("the lab ends with %v", err)
 			}
-		case <-time.After(browsertest.Patience):
+		case <-time.After(patience):
 			t.Error("the lab did not end after its context")
 		}
 	})
@@ -119,7 +118,7 @@ func stream(t *testing.T, url string) <-chan lab.Tick {
 func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick) bool) lab.Tick {
 	t.Helper()
 	var last lab.Tick
-	for timeout := time.After(browsertest.Patience); ; {
+	for timeout := time.After(patience); ; {
 		select {
 		case tick, ok := <-ticks:
 			if !ok {
@@ -129,7 +128,7 @@ func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick
 				return tick
 			}
 		case <-timeout:
-			t.Fatalf("%s: not within %v; last was %+v", what, browsertest.Patience, last)
+			t.Fatalf("%s: not within %v; last was %+v", what, patience, last)
 		}
 	}
 }
@@ -291,7 +290,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("the headline is %q", tick.Status.Answer)
 		}
 		want := []string{`"k":"second"`, `"k":"gap"`, `"lost":`}
-		for deadline := time.Now().Add(browsertest.Patience); ; time.Sleep(50 * time.Millisecond) { // events arrive later than ledger rows
+		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // events arrive later than ledger rows
 			_, text := get(t, fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
 			lacks := func(part string) bool { return !strings.Contains(text, part) }
 			if !slices.ContainsFunc(want, lacks) {
@@ -345,11 +344,11 @@ const watchTiles = `(() => {
 // turnWithinASecond checks that tiles turn red within a second after the database wrote the second row. If
 // GRABLAB_PROVE is 1, all tiles must do so. Otherwise, one is enough, because other programs can slow down
 // the machine.
-func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
+func turnWithinASecond(t *testing.T, p *Page, url string) {
 	t.Helper()
 	tick := await(t, "the instances", stream(t, url+"/api/events"), func(tick lab.Tick) bool { return len(tick.Status.Instances) > 0 })
 	var all []time.Duration
-	for id, turned := range browsertest.Eval[map[string]float64](p, `window.turned`) {
+	for id, turned := range eval[map[string]float64](p, `window.turned`) {
 		_, text := get(t, fmt.Sprintf("http://127.0.0.1:%s/orders/%s", tick.Status.Instances[1], id))
 		var order struct {
 			Grabs []struct {
@@ -387,21 +386,21 @@ const foreign = `(() => {
 
 // noEnglish waits until all texts and labels of the page are translated. The page adds some of them a little
 // later.
-func noEnglish(t *testing.T, p *browsertest.Page) {
+func noEnglish(t *testing.T, p *Page) {
 	t.Helper()
-	browsertest.AwaitValue(p, "no English text", foreign, func(left string) bool { return left == "" })
+	awaitValue(p, "no English text", foreign, func(left string) bool { return left == "" })
 }
 
 // setLanguage selects the language of a page.
-func setLanguage(p *browsertest.Page, lang string) {
-	browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
+func setLanguage(p *Page, lang string) {
+	eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
 }
 
 // testStart checks the start view. A visitor presses one button, reads what happened and why, and runs the
 // cure.
-func testStart(t *testing.T, browser *browsertest.Browser) {
+func testStart(t *testing.T, browser *Browser) {
 	url := start(t, lab.Config{})
-	for i, look := range []browsertest.Look{{Height: 800}, {Width: 390, Height: 844, Dark: true, Calm: true}} {
+	for i, look := range []Look{{Height: 800}, {Width: 390, Height: 844, Dark: true, Calm: true}} {
 		p := browser.Open(t, url, look)
 		p.Await("the lab", `!document.getElementById("show-bug").disabled`)
 		p.Fits()
@@ -409,11 +408,11 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		if i > 0 {
 			continue
 		}
-		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#cards b")].map((b) => b.textContent).join()`); got != "Live,Matrix,Schedules,Workshop,Choose" {
+		if got := eval[string](p, `[...document.querySelectorAll("#cards b")].map((b) => b.textContent).join()`); got != "Live,Matrix,Schedules,Workshop,Choose" {
 			t.Errorf("the cards are %s", got)
 		}
 		text := func(id string) string {
-			return browsertest.Eval[string](p, fmt.Sprintf(`document.querySelector(%q).textContent`, id))
+			return eval[string](p, fmt.Sprintf(`document.querySelector(%q).textContent`, id))
 		}
 		p.Click("#show-bug")
 		p.Await("the bug", `document.querySelector("#outcome .second") && !document.getElementById("run-cure").disabled`)
@@ -431,7 +430,7 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "has one winner: driver ") || !strings.Contains(why, "the database refused the write of") || strings.Count(why, " with token ") != 2 {
 			t.Errorf("the page shows the cure as %q, with the cause %q", what, why)
 		}
-		if browsertest.Eval[bool](p, `["cured", "before"].some((id) => document.getElementById(id).hidden) || !document.querySelector("#what.good") || !document.querySelector("#before svg .second")`) {
+		if eval[bool](p, `["cured", "before"].some((id) => document.getElementById(id).hidden) || !document.querySelector("#what.good") || !document.querySelector("#before svg .second")`) {
 			t.Error("the page does not show that the cure worked, or does not show what happened before")
 		}
 		p.Screenshot("start-cure")
@@ -452,23 +451,23 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 
 // testSlow checks that a run in slow motion and at a low rate injects the fault, and that the affected order
 // shows the bug.
-func testSlow(t *testing.T, browser *browsertest.Browser) {
-	p := browser.Open(t, start(t, lab.Config{})+"#live", browsertest.Look{})
+func testSlow(t *testing.T, browser *Browser) {
+	p := browser.Open(t, start(t, lab.Config{})+"#live", Look{})
 	p.Await("the lab", `!document.getElementById("start").disabled`)
-	browsertest.Eval[bool](p, `(() => { const f = document.getElementById("controls"); f.rate.value = 20; f.slow.checked = true; f.requestSubmit(); return true; })()`)
+	eval[bool](p, `(() => { const f = document.getElementById("controls"); f.rate.value = 20; f.slow.checked = true; f.requestSubmit(); return true; })()`)
 	p.Await("a strike", `document.getElementById("strike").textContent.startsWith("pause strikes driver")`)
 	p.Await("the bug", `document.querySelector("#tiles .double") && document.querySelector("#drawing svg .second")`)
-	if got := browsertest.Eval[string](p, `document.getElementById("problem").textContent`); got != "" {
+	if got := eval[string](p, `document.getElementById("problem").textContent`); got != "" {
 		t.Errorf("the page shows the problem %q", got)
 	}
-	if got := browsertest.Eval[string](p, `document.getElementById("watched").textContent`); !strings.Contains(got, "(setnx, guard naive, pause)") {
+	if got := eval[string](p, `document.getElementById("watched").textContent`); !strings.Contains(got, "(setnx, guard naive, pause)") {
 		t.Errorf("the title of the drawing is %q", got)
 	}
 }
 
 // testPage checks what a user can do on the live page. The user starts a run, sees orders turn red, draws
 // one, stops, grabs by hand, searches, and opens the page again.
-func testPage(t *testing.T, browser *browsertest.Browser) {
+func testPage(t *testing.T, browser *Browser) {
 	url := start(t, lab.Config{Explore: func(_ context.Context, s lab.Search) (report.Found, error) {
 		if s.Strategy != "setnx" {
 			return report.Found{}, errors.New("the test must search only setnx")
@@ -482,10 +481,10 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 			Failures: []report.FoundPath{{Title: "setnx breaks one-winner", Lines: []string{"F11"}, Drawing: &drawn}},
 		}, nil
 	}})
-	p := browser.Open(t, url+"#live", browsertest.Look{})
+	p := browser.Open(t, url+"#live", Look{})
 	p.Await("the lab", `!document.getElementById("start").disabled`)
 	p.Fits()
-	browsertest.Eval[bool](p, watchTiles)
+	eval[bool](p, watchTiles)
 	p.Focus(`#controls [name="rate"]`)
 	p.Press(kb.Enter) // starts
 	p.Await("orders", `document.querySelectorAll("#tiles button").length >= 20`)
@@ -495,13 +494,13 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 		p.Await("more of them", `Object.keys(window.turned).length >= 4`)
 	}
 	turnWithinASecond(t, p, url)
-	if got := browsertest.Eval[bool](p, `document.getElementById("live-answer").classList.contains("alarm")`); !got {
-		t.Errorf("the headline is not shown as an alarm: %s", browsertest.Eval[string](p, `document.getElementById("live-answer").textContent`))
+	if got := eval[bool](p, `document.getElementById("live-answer").classList.contains("alarm")`); !got {
+		t.Errorf("the headline is not shown as an alarm: %s", eval[string](p, `document.getElementById("live-answer").textContent`))
 	}
 	p.Await("a key", `window.showedKey`)
 	p.Screenshot("live")
-	p.Press(kb.Tab)                                                                       // a browser allows full screen only shortly after the user has pressed a key
-	browsertest.Eval[bool](p, `(document.querySelector("#drawing .full").click(), true)`) // the page moves, so a click with the pointer could miss the button
+	p.Press(kb.Tab)                                                           // a browser allows full screen only shortly after the user has pressed a key
+	eval[bool](p, `(document.querySelector("#drawing .full").click(), true)`) // the page moves, so a click with the pointer could miss the button
 	p.Await("only the drawing, with text 1.5 times as large", `(() => { const s = document.querySelector("#drawing .projector svg[role=img]"); return s && s.getAttribute("width") / s.viewBox.baseVal.width >= 1.45; })()`)
 	p.Screenshot("projector")
 	p.Press(kb.Escape)
@@ -520,14 +519,14 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
 	p.Await("driver A has won", `/grabbed/.test(document.querySelector("#hand div").textContent)`)
 
-	browsertest.Eval[bool](p, `(Object.defineProperty(document, "hidden", { value: true, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
-	was := browsertest.Eval[string](p, `document.getElementById("hand-order").textContent`)
+	eval[bool](p, `(Object.defineProperty(document, "hidden", { value: true, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
+	was := eval[string](p, `document.getElementById("hand-order").textContent`)
 	p.Click("#new-order")
 	p.Await("the order to be opened", `!document.getElementById("new-order").disabled`)
-	browsertest.Eval[bool](p, `(Object.defineProperty(document, "hidden", { value: false, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
+	eval[bool](p, `(Object.defineProperty(document, "hidden", { value: false, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
 	p.Await("what happened while the page was hidden", fmt.Sprintf(`document.getElementById("hand-order").textContent !== %q`, was))
 
-	browsertest.Eval[bool](p, `(() => {
+	eval[bool](p, `(() => {
 		const f = document.getElementById("controls");
 		f.strategy.value = f.fault.value = "none";
 		f.units.value = 2;
@@ -539,7 +538,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Await("how the run before ended", `/setnx.*pause.*Orders with more than one row/.test(document.querySelector("#earlier li")?.textContent)`)
 	p.Click("#stop")
 	p.Await("the end of that", `document.getElementById("start").textContent === "Start"`)
-	for _, text := range browsertest.Eval[[]string](p, `[...document.querySelectorAll("#tiles button")].filter((b) => /\//.test(b.textContent)).map((b) => b.className + " " + b.textContent)`) {
+	for _, text := range eval[[]string](p, `[...document.querySelectorAll("#tiles button")].filter((b) => /\//.test(b.textContent)).map((b) => b.className + " " + b.textContent)`) {
 		var state, sign string
 		var id, rows int
 		if _, err := fmt.Sscanf(text, "%s %s %d %d/2", &state, &sign, &id, &rows); err != nil || (rows > 2) != (state == "double") || (rows == 2) != (state == "won") {
@@ -570,26 +569,26 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Await("the page again", `!document.querySelector(".projector")`)
 	p.Screenshot("schedules")
 
-	narrow := browser.Open(t, url+"#live", browsertest.Look{Width: 390, Height: 844, Dark: true, Calm: true})
+	narrow := browser.Open(t, url+"#live", Look{Width: 390, Height: 844, Dark: true, Calm: true})
 	narrow.Await("what had happened before it came", `document.querySelectorAll("#tiles button").length > 0 && document.querySelector("#drawing svg")`)
 	narrow.Fits()
 	narrow.Screenshot("live-390-dark")
-	browsertest.Eval[bool](narrow, `import("./diagram.js").then(({ figure }) => {
+	eval[bool](narrow, `import("./diagram.js").then(({ figure }) => {
 		const lane = (n) => ({ name: "instance 800" + n, rows: [{ name: "driver " + n, marks: [{ k: "read", a: n }] }] });
 		document.getElementById("drawing").append(figure({ title: "lone drivers", scale: "steps", end: 6, lanes: [lane(4), lane(5)], steps: [] }));
 		return true;
 	})`)
 	narrow.Await("names of instances that do not overlap", `(() => { const [a, b] = [...document.querySelectorAll("#drawing > figure text.lane")].map((e) => e.getBoundingClientRect()); return b && a.right < b.left; })()`)
-	if got := browsertest.Eval[string](narrow, `(() => { const f = document.getElementById("controls"); return [f.strategy.value, f.fault.value, f.units.value].join(); })()`); got != "none,none,2" {
+	if got := eval[string](narrow, `(() => { const f = document.getElementById("controls"); return [f.strategy.value, f.fault.value, f.units.value].join(); })()`); got != "none,none,2" {
 		t.Errorf("the form has %s, want the settings of the last run, none,none,2", got)
 	}
 	const page = `getComputedStyle(document.body).backgroundColor`
-	if got := browsertest.Eval[string](narrow, page); got != "rgb(22, 22, 22)" {
+	if got := eval[string](narrow, page); got != "rgb(22, 22, 22)" {
 		t.Errorf("in the dark mode of the system, the page has the background %s", got)
 	}
 	narrow.Focus("#theme")
 	narrow.Press("l") // light
 	narrow.Await("light", page+` === "rgb(255, 255, 255)"`)
-	browsertest.Eval[bool](narrow, `(document.documentElement.id = "before", location.reload(), true)`)
+	eval[bool](narrow, `(document.documentElement.id = "before", location.reload(), true)`)
 	narrow.Await("light again", `document.documentElement?.id !== "before" && document.getElementById("theme")?.value === "light" && `+page+` === "rgb(255, 255, 255)"`)
 }

@@ -13,7 +13,6 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/lab"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
@@ -56,17 +55,17 @@ func fill(t *testing.T) func(context.Context, lab.Table, io.Writer, func(string,
 
 // testMatrix fills a matrix with the keyboard only. It checks that the cells appear one by one, and that each
 // cell opens its details.
-func testMatrix(t *testing.T, browser *browsertest.Browser) {
+func testMatrix(t *testing.T, browser *Browser) {
 	url := start(t, lab.Config{Fill: fill(t)})
-	p := browser.Open(t, url+"#matrix/setnx/pause", browsertest.Look{})
+	p := browser.Open(t, url+"#matrix/setnx/pause", Look{})
 	p.Await("the lab", `!document.getElementById("fill").disabled && /The matrix is empty/.test(document.getElementById("matrix-answer").textContent)`)
 	p.Fits()
 	p.Focus("#table summary")
 	p.Press(kb.Enter)
 	choose := func(name string, want ...string) {
-		for _, v := range browsertest.Eval[[]string](p, `[...document.querySelectorAll("#table [name=`+name+`]:checked")].map((i) => i.value)`) {
+		for _, v := range eval[[]string](p, `[...document.querySelectorAll("#table [name=`+name+`]:checked")].map((i) => i.value)`) {
 			if !strings.Contains(strings.Join(want, " "), v) {
-				browsertest.Eval[bool](p, `(document.querySelector('#table [name=`+name+`][value="`+v+`"]').click(), true)`)
+				eval[bool](p, `(document.querySelector('#table [name=`+name+`][value="`+v+`"]').click(), true)`)
 			}
 		}
 	}
@@ -80,7 +79,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	p.Await("some cells, and not all", `(() => { const n = document.querySelectorAll("#heat td a").length; return n > 0 && n < 4 && document.querySelectorAll("#heat td").length === 4 && !document.getElementById("stop-filling").disabled; })()`)
 	p.Await("all cells", `document.getElementById("matrix-answer").textContent.startsWith("4 cells were measured, and no verdict was expected. 1 let an order be grabbed twice")`)
 	p.Await("what the address names", `document.querySelector("#matrix .cell figure.diagram svg .second") && document.activeElement.className === "cell"`)
-	text := browsertest.Eval[string](p, `document.querySelector("#matrix .cell").innerText`)
+	text := eval[string](p, `document.querySelector("#matrix .cell").innerText`)
 	for _, want := range []string{
 		"setnx under pause", "Unsafe at 1 of the 1 point", "F11: the lease expires, and its holder writes anyway", "Points at which the fault should strike: 1", "before claim 1",
 		"Latency over time", "loadgen run -strategies=setnx -faults=pause",
@@ -89,13 +88,13 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 			t.Errorf("the details of the cell do not contain %q:\n%s", want, text)
 		}
 	}
-	if got := browsertest.Eval[string](p, `document.getElementById("kept").textContent`); !strings.Contains(got, "results/of-the-test") {
+	if got := eval[string](p, `document.getElementById("kept").textContent`); !strings.Contains(got, "results/of-the-test") {
 		t.Errorf("the page names the result folder as %q", got)
 	}
-	if got := browsertest.Eval[string](p, `document.querySelector("#heat .marks").innerText`); !strings.Contains(got, "✗ an order was grabbed twice") || !strings.Contains(got, "⇄ the lock let two holders in") {
+	if got := eval[string](p, `document.querySelector("#heat .marks").innerText`); !strings.Contains(got, "✗ an order was grabbed twice") || !strings.Contains(got, "⇄ the lock let two holders in") {
 		t.Errorf("the legend is %q", got)
 	}
-	if got := browsertest.Eval[string](p, `document.querySelector("#heat thead").innerText`); !strings.Contains(got, "no fault") {
+	if got := eval[string](p, `document.querySelector("#heat thead").innerText`); !strings.Contains(got, "no fault") {
 		t.Errorf("the columns are %q", got)
 	}
 	p.Screenshot("matrix")
@@ -109,7 +108,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	for selector, want := range map[string]string{
 		"#matrix-answer": "1 格有订单被抢两次", ".cell h2": "pause 下的 setnx-fenced", ".cell .answer": "安全：故障击中的 1 个点中有 1 个", ".cell .charts": "负载开始以来的时间",
 	} {
-		if got := browsertest.Eval[string](p, `document.querySelector("#matrix `+selector+`, `+selector+`").textContent`); !strings.Contains(got, want) {
+		if got := eval[string](p, `document.querySelector("#matrix `+selector+`, `+selector+`").textContent`); !strings.Contains(got, want) {
 			t.Errorf("in Chinese, the text of %s is %q, want …%s…", selector, got, want)
 		}
 	}
@@ -119,15 +118,15 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	p.Press(kb.Escape)
 	p.Press("/")
 	p.Press(kb.Enter)
-	if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#heat td:not(.off) a")].map((a) => decodeURIComponent(a.hash)).join()`); got != "#matrix/setnx/pause" {
+	if got := eval[string](p, `[...document.querySelectorAll("#heat td:not(.off) a")].map((a) => decodeURIComponent(a.hash)).join()`); got != "#matrix/setnx/pause" {
 		t.Errorf("the filter leaves %s", got)
 	}
 
-	for _, look := range []browsertest.Look{{Width: 390, Height: 844, Dark: true, Calm: true}} {
+	for _, look := range []Look{{Width: 390, Height: 844, Dark: true, Calm: true}} {
 		narrow := browser.Open(t, url+"#matrix/setnx/pause", look)
 		narrow.Await("the cell", `document.querySelector("#matrix .cell figure.diagram svg .second")`)
 		narrow.Fits()
-		if n := browsertest.Eval[int](narrow, `[...document.querySelectorAll("#heat td.safe a")].filter((a) => a.offsetHeight > 0).length`); n != 3 {
+		if n := eval[int](narrow, `[...document.querySelectorAll("#heat td.safe a")].filter((a) => a.offsetHeight > 0).length`); n != 3 {
 			t.Errorf("%d safe cells are shown, want 3", n)
 		}
 		narrow.Screenshot("matrix-390-dark")

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"grablab/internal/catalog"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
 )
@@ -19,8 +18,8 @@ func TestPictures(t *testing.T) {
 	if dir == "" {
 		t.Skip("GRABLAB_PICTURES names no folder: use make pictures")
 	}
-	browser := browsertest.New(t)
-	keep := func(name string, p *browsertest.Page) {
+	browser := newBrowser(t)
+	keep := func(name string, p *Page) {
 		t.Helper()
 		text := fewColours(t, p.Visible())
 		t.Logf("%s: %d bytes", name, len(text))
@@ -34,7 +33,7 @@ func TestPictures(t *testing.T) {
 	found := explored(t, "setnx", catalog.OneWinner, 2, catalog.Pause)
 	url := start(t, lab.Config{Explore: func(context.Context, lab.Search) (report.Found, error) { return found, nil }, Fill: fill(t), Workshop: class(t, nil)})
 
-	live := browser.Open(t, url+"#live", browsertest.Look{Width: 1180, Height: 640})
+	live := browser.Open(t, url+"#live", Look{Width: 1180, Height: 640})
 	live.Await("the lab", `!document.getElementById("start").disabled`)
 	live.Click("#start")
 	live.Await("a double-grab that is drawn", `document.querySelector("#tiles .double") && document.querySelector("#drawing svg .second")`)
@@ -59,14 +58,14 @@ func TestPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heat := browser.Open(t, "file://"+path, browsertest.Look{Width: 1180, Height: 640})
+	heat := browser.Open(t, "file://"+path, Look{Width: 1180, Height: 640})
 	heat.Await("the heat map", `!document.querySelector(".filters").hidden`)
 	keep("matrix", heat)
 
-	steps := browser.Open(t, url+"#schedules", browsertest.Look{Width: 1180, Height: 640})
+	steps := browser.Open(t, url+"#schedules", Look{Width: 1180, Height: 640})
 	steps.Await("the lab", `!document.getElementById("explore").disabled`)
 	steps.Click("#explore")
 	steps.Await("the drawing", `document.querySelector("#found svg[role=img] .second")`)
-	browsertest.Eval[bool](steps, `(document.querySelector("#found h2").scrollIntoView(), true)`)
+	eval[bool](steps, `(document.querySelector("#found h2").scrollIntoView(), true)`)
 	keep("schedule", steps)
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"grablab/internal/catalog"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
 
@@ -18,27 +17,27 @@ import (
 // everything must fit on the screen and be large enough for viewers at the back of a room.
 func TestProjector(t *testing.T) {
 	t.Parallel()
-	browser := browsertest.New(t)
+	browser := newBrowser(t)
 	found := explored(t, "setnx", catalog.OneWinner, 2, catalog.Pause)
 	url := start(t, lab.Config{Explore: func(context.Context, lab.Search) (report.Found, error) { return found, nil }})
-	for _, look := range []browsertest.Look{{Width: 1280, Height: 720}, {Width: 1920, Height: 1080}} {
+	for _, look := range []Look{{Width: 1280, Height: 720}, {Width: 1920, Height: 1080}} {
 		p := browser.Open(t, url+"#schedules", look)
 		p.Await("the lab", `!document.getElementById("explore").disabled`)
 		p.Click("#explore")
 		p.Await("the drawing", `document.querySelector("#found svg[role=img] .second")`)
-		browsertest.Eval[bool](p, `(document.querySelector("#found .full").click(), true)`)
+		eval[bool](p, `(document.querySelector("#found .full").click(), true)`)
 		p.Await("the full screen", `document.querySelector(".projector .stepper") === document.activeElement`)
 		least := 1.5 * 12 * float64(look.Height) / 720
-		if got := browsertest.Eval[float64](p, `parseFloat(getComputedStyle(document.querySelector(".projector .legend")).fontSize)`); got < least {
+		if got := eval[float64](p, `parseFloat(getComputedStyle(document.querySelector(".projector .legend")).fontSize)`); got < least {
 			t.Errorf("%d px high: the legend has %v px, want at least %v", look.Height, got, least)
 		}
-		if got := browsertest.Eval[float64](p, `document.querySelector(".projector .legend svg").getBoundingClientRect().height`); got < least*26/18 {
+		if got := eval[float64](p, `document.querySelector(".projector .legend svg").getBoundingClientRect().height`); got < least*26/18 {
 			t.Errorf("%d px high: the signs of the legend are %v px high, want at least %v", look.Height, got, least*26/18)
 		}
 		p.Press(kb.Home)
 		p.Await("the first step", `/^step 1 of/.test(document.querySelector(".projector .stepper output").textContent)`)
-		for range browsertest.Eval[int](p, `document.querySelectorAll(".projector tbody tr").length`) {
-			if wrong := browsertest.Eval[string](p, cutOff); wrong != "" {
+		for range eval[int](p, `document.querySelectorAll(".projector tbody tr").length`) {
+			if wrong := eval[string](p, cutOff); wrong != "" {
 				t.Errorf("%d px high: %s", look.Height, wrong)
 			}
 			p.Press(kb.ArrowRight)
@@ -49,12 +48,12 @@ func TestProjector(t *testing.T) {
 		p.Await("steps after a click on the drawing", `/^step 1 of/.test(document.querySelector(".projector .stepper output").textContent)`)
 		p.Press(kb.Escape)
 
-		browsertest.Eval[bool](p, fiveDrivers)
+		eval[bool](p, fiveDrivers)
 		p.Await("the drawing", `document.querySelector("#found > figure svg[role=img]")`)
-		browsertest.Eval[bool](p, `(document.querySelector("#found > figure .full").click(), true)`)
+		eval[bool](p, `(document.querySelector("#found > figure .full").click(), true)`)
 		p.Await("the full screen of five drivers", `document.querySelector(".projector .legend li:nth-child(5)")`)
 		p.Screenshot(fmt.Sprintf("projector-five-%d", look.Height))
-		if wrong := browsertest.Eval[string](p, cutOff); wrong != "" {
+		if wrong := eval[string](p, cutOff); wrong != "" {
 			t.Errorf("%d px high, five drivers: %s", look.Height, wrong)
 		}
 	}
@@ -86,19 +85,19 @@ const cutOff = `(() => {
 // recording ends soon afterwards. No label may cover another one.
 func TestLabelOfTheLoss(t *testing.T) {
 	t.Parallel()
-	p := browsertest.New(t).Open(t, start(t, lab.Config{})+"#live", browsertest.Look{Width: 1180})
+	p := newBrowser(t).Open(t, start(t, lab.Config{})+"#live", Look{Width: 1180})
 	p.Await("the lab", `!document.getElementById("start").disabled`)
 	for before := 4400; before < 4444; before += 2 {
-		browsertest.Eval[bool](p, fmt.Sprintf(`import("./diagram.js").then(({ figure }) => {
+		eval[bool](p, fmt.Sprintf(`import("./diagram.js").then(({ figure }) => {
 			const marks = [3, 21, 1000, 2273, 3273, 3406, %d, 4444].map((a) => ({ k: "read", a }));
 			document.getElementById("earlier").replaceChildren(figure({ title: "a loss near the end", scale: "ms", end: 4445, lost: 4444, lanes: [{ name: "8004", rows: [{ name: "driver 1", marks }] }], steps: [] }));
 			return true;
 		})`, before))
 		p.Await("the drawing", `document.querySelector("#earlier figure .tick")`)
-		if got := browsertest.Eval[[]string](p, `[...document.querySelectorAll("#earlier figure .tick")].map((e) => e.textContent)`); !slices.Contains(got, "4,444 ms") {
+		if got := eval[[]string](p, `[...document.querySelectorAll("#earlier figure .tick")].map((e) => e.textContent)`); !slices.Contains(got, "4,444 ms") {
 			t.Errorf("an event at %d ms: the axis has %q, but not the time of the loss", before, got)
 		}
-		if got := browsertest.Eval[string](p, `(() => { const all = [...document.querySelectorAll("#earlier figure .tick")].map((e) => [e.textContent, e.getBoundingClientRect()]).sort((a, b) => a[1].left - b[1].left);
+		if got := eval[string](p, `(() => { const all = [...document.querySelectorAll("#earlier figure .tick")].map((e) => [e.textContent, e.getBoundingClientRect()]).sort((a, b) => a[1].left - b[1].left);
 			return all.filter(([, r], i) => i > 0 && all[i - 1][1].right > r.left).map(([text]) => text).join(); })()`); got != "" {
 			t.Errorf("an event at %d ms: %s covers the label before it", before, got)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
@@ -31,22 +30,33 @@ var searches = []struct {
 	{"F5", "setnx-del", catalog.LeaseExclusive, 3, catalog.Slow, "redis: grab:setnx-del:{1} = token-1-2", "believe that they hold: B, C; hold: B, C"},
 }
 
-// explored returns what the explorer finds, in the form that loadgen lab uses.
-func explored(t *testing.T, strategy, property string, actors int, f catalog.Fault) report.Found {
+// bubble runs f in virtual time.
+func bubble(t *testing.T) explore.Bubble {
+	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+}
+
+// exploration searches for schedules in which a strategy breaks a property.
+func exploration(t *testing.T, strategy, property string, actors int, f catalog.Fault) report.Exploration {
 	t.Helper()
 	cfg := explore.Config{Strategies: []string{strategy}, Actors: actors, Preemptions: 2, Faults: []catalog.Fault{f}, FaultCount: 1, Properties: []string{property}, Seconds: 60}
-	results, err := explore.Search(t.Context(), func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }, cfg, func(explore.Result) {})
+	results, err := explore.Search(t.Context(), bubble(t), cfg, func(explore.Result) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return report.Exploration{Config: cfg, Results: results, Replay: func(f explore.Failure) string {
 		return fmt.Sprintf("loadgen explore -strategies %s -property %s", f.Schedule.Strategy, f.Property)
-	}}.Found()
+	}}
+}
+
+// explored returns what the explorer finds, in the form that loadgen lab uses.
+func explored(t *testing.T, strategy, property string, actors int, f catalog.Fault) report.Found {
+	t.Helper()
+	return exploration(t, strategy, property, actors, f).Found()
 }
 
 // testSchedules tests the views Schedules and Choose. Each has its own lab, because all pages of one lab have
 // the same language.
-func testSchedules(t *testing.T, browser *browsertest.Browser) {
+func testSchedules(t *testing.T, browser *Browser) {
 	found := map[string]report.Found{}
 	for _, s := range searches {
 		found[s.strategy] = explored(t, s.strategy, s.property, s.actors, s.fault)
@@ -66,8 +76,8 @@ func testSchedules(t *testing.T, browser *browsertest.Browser) {
 
 // testSteps checks what the page shows at a step of a schedule, such as the changes in the stores. It visits
 // the failure, the step before it and the first step at which a driver holds the lock.
-func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map[string]report.Found) {
-	p := browser.Open(t, url+"#schedules", browsertest.Look{})
+func testSteps(t *testing.T, browser *Browser, url string, found map[string]report.Found) {
+	p := browser.Open(t, url+"#schedules", Look{})
 	for _, s := range searches {
 		t.Run(s.mode, func(t *testing.T) {
 			if len(found[s.strategy].Failures) == 0 || !strings.Contains(strings.Join(found[s.strategy].Failures[0].Lines, "\n"), s.mode+":") {
@@ -76,13 +86,13 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 			steps := found[s.strategy].Failures[0].Drawing.Steps
 			lost := slices.IndexFunc(steps, func(s diagram.Step) bool { return s.Lost })
 			p.Await("the form", `!document.getElementById("explore").disabled`)
-			browsertest.Eval[bool](p, `(document.querySelector("#search [name=strategy]").value = "`+s.strategy+`", true)`)
+			eval[bool](p, `(document.querySelector("#search [name=strategy]").value = "`+s.strategy+`", true)`)
 			p.Focus("#explore")
 			p.Press(kb.Enter)
 			p.Await("what was found", fmt.Sprintf(`document.getElementById("schedules-answer").textContent.startsWith("%s breaks ") && document.activeElement.className === "stepper" && document.querySelector("#found svg .cursor")`, s.strategy))
 
 			cursor := func() float64 {
-				return browsertest.Eval[float64](p, `Number(document.querySelector("#found svg .cursor").getAttribute("x1"))`)
+				return eval[float64](p, `Number(document.querySelector("#found svg .cursor").getAttribute("x1"))`)
 			}
 			at := func(i int) {
 				t.Helper()
@@ -98,17 +108,17 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 					}
 				}
 				for class, want := range map[string][]string{"new": fresh, "gone": gone} {
-					if got := browsertest.Eval[[]string](p, `[...document.querySelectorAll("#found .now .`+class+`")].map((l) => l.textContent)`); !slices.Equal(got, want) {
+					if got := eval[[]string](p, `[...document.querySelectorAll("#found .now .`+class+`")].map((l) => l.textContent)`); !slices.Equal(got, want) {
 						t.Errorf("%s at step %d: %q, want %q", class, i+1, got, want)
 					}
 				}
 				want := fmt.Sprintf("step %d of %d lost: %v %s", i+1, len(steps), i == lost, strings.TrimSpace(steps[i].Who+" "+steps[i].Text))
-				if got := browsertest.Eval[string](p, `document.querySelector("#found .stepper output").textContent + " lost: " + document.querySelector("#found .now").classList.contains("lost") + " " + document.querySelector("#found .now .what").textContent.trim()`); got != want {
+				if got := eval[string](p, `document.querySelector("#found .stepper output").textContent + " lost: " + document.querySelector("#found .now").classList.contains("lost") + " " + document.querySelector("#found .now .what").textContent.trim()`); got != want {
 					t.Errorf("the page shows the step %q, want %q", got, want)
 				}
 			}
 			at(lost)
-			if got := browsertest.Eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "goes wrong here") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
+			if got := eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "goes wrong here") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
 				t.Errorf("at the step of the failure, the page shows %q, want %q and %q", got, s.lost, s.holds)
 			}
 			there := cursor()
@@ -133,12 +143,12 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 
 // testPointTables checks the heading over points at which the fault did no harm. It also checks that the page
 // explains a word when the pointer is over it.
-func testPointTables(t *testing.T, browser *browsertest.Browser, url string) {
-	p := browser.Open(t, url+"#matrix", browsertest.Look{})
-	text := browsertest.Eval[string](p, `import("./cells.js").then(({ pointTables }) =>
+func testPointTables(t *testing.T, browser *Browser, url string) {
+	p := browser.Open(t, url+"#matrix", Look{})
+	text := eval[string](p, `import("./cells.js").then(({ pointTables }) =>
 		pointTables({ points: [["acquire", 1, 1, "safe", 0, 0, 0, 0, ""]] }).map((e) => e.querySelector("summary").textContent).join())`)
 	p.Await("a heading with its meaning", `document.querySelector("#keys th[data-meaning]") && document.querySelector("#outcomes dt[data-meaning], #controls label[data-meaning]")`)
-	browsertest.Eval[bool](p, `(document.querySelector("#controls label[data-meaning]").dispatchEvent(new PointerEvent("pointerover", { bubbles: true })), true)`)
+	eval[bool](p, `(document.querySelector("#controls label[data-meaning]").dispatchEvent(new PointerEvent("pointerover", { bubbles: true })), true)`)
 	p.Await("the meaning on hover", `!document.getElementById("meaning").hidden && document.getElementById("meaning").textContent.length > 20`)
 	if want := "1 point at which the fault did no harm"; text != want {
 		t.Errorf("the heading is %q, want %q", text, want)

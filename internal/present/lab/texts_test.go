@@ -16,7 +16,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/whichlock"
 )
@@ -262,8 +261,8 @@ func TestEverySentenceIsTranslated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := browsertest.New(t).Open(t, start(t, lab.Config{}), browsertest.Look{})
-	for _, text := range browsertest.Eval[[]string](p, fmt.Sprintf(`import("./translate.js").then(({ translate }) => %s.filter((text) => ["zh", "ja"].some((lang) => {
+	p := newBrowser(t).Open(t, start(t, lab.Config{}), Look{})
+	for _, text := range eval[[]string](p, fmt.Sprintf(`import("./translate.js").then(({ translate }) => %s.filter((text) => ["zh", "ja"].some((lang) => {
 		const to = translate(text, lang);
 		return to === undefined || !/[\u3040-\u9fff]/.test(to) || /[a-z]{3,} [a-z]{2,} [a-z]{3,}/.test(to);
 	})).sort())`, sentences)) {

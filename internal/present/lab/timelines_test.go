@@ -20,7 +20,6 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/lab"
 )
@@ -147,8 +146,8 @@ func TestTimelinesAreTranslated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := browsertest.New(t).Open(t, start(t, lab.Config{}), browsertest.Look{})
-	for _, left := range browsertest.Eval[[]string](p, fmt.Sprintf(`import("./translate.js").then(({ translate }) => %s.flatMap((text) => ["zh", "ja"].map((lang) => [text, translate(text, lang) ?? text]))
+	p := newBrowser(t).Open(t, start(t, lab.Config{}), Look{})
+	for _, left := range eval[[]string](p, fmt.Sprintf(`import("./translate.js").then(({ translate }) => %s.flatMap((text) => ["zh", "ja"].map((lang) => [text, translate(text, lang) ?? text]))
 		.filter(([, to]) => /[a-z]{2}/i.test(to.replaceAll("fencing token", "").replace(/(claim 1|read)(?= [之の])/g, ""))).map(([text, to]) => text + " → " + to))`, texts)) {
 		t.Error(left)
 	}

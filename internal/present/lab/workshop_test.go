@@ -16,7 +16,6 @@ import (
 
 	"grablab/internal/explore"
 	"grablab/internal/explore/schedule"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/workshop"
 )
@@ -83,7 +82,7 @@ func TestWorkshopCalls(t *testing.T) {
 	}
 	job := func() (j lab.Job) {
 		t.Helper()
-		for end := time.Now().Add(browsertest.Patience); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 			if read("/job", &j); !j.Running {
 				return j
 			}

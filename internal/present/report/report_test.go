@@ -191,6 +191,7 @@ func TestGolden(t *testing.T) {
 		{"badday.txt", badDay(), report.Text},
 		{"badday.md", badDay(), report.Markdown},
 		{"badday.html", badDay(), report.HTML},
+		{"badday.json", badDay(), report.JSON}, // the pages of package lab show it in a browser
 		{"empty.txt", &experiment.Run{ID: "x", Config: experiment.RunConfig{Scenario: "rush"}}, report.Text},
 	} {
 		t.Run(tt.file, func(t *testing.T) {

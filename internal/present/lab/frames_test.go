@@ -1,4 +1,4 @@
-package diagram_test
+package lab_test
 
 import (
 	"encoding/json"
@@ -12,7 +12,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/history"
-	"grablab/internal/present/browsertest"
 	"grablab/internal/present/diagram"
 )
 
@@ -75,13 +74,13 @@ window.count = async (d) => { // waits until the drawing has its width
 // programs can slow down a frame, but never speed it up.
 func TestFrames(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
-	browser := browsertest.New(t)
+	browser := newBrowser(t)
 	page := filepath.Join(t.TempDir(), "page.html")
 	html := "<!DOCTYPE html><html><head><style>" + diagram.Style + "</style></head><body><main></main><script type=module>" + diagram.Script + frames + "</script></body></html>"
 	if err := os.WriteFile(page, []byte(html), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := browser.Open(t, "file://"+page, browsertest.Look{})
+	p := browser.Open(t, "file://"+page, Look{})
 	p.Await("the script", "window.measure")
 	for name, run := range busyOrders() {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +88,7 @@ func TestFrames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := browsertest.Eval[int](p, "count("+string(data)+")"); n < 100 || n > 1500 {
+			if n := eval[int](p, "count("+string(data)+")"); n < 100 || n > 1500 {
 				t.Errorf("%d elements", n)
 			}
 			if !proving {
@@ -97,7 +96,7 @@ func TestFrames(t *testing.T) {
 			}
 			var longest []float64
 			for range 7 {
-				got := browsertest.Eval[struct{ Longest, Frames, Over, Nodes float64 }](p, "measure("+string(data)+")")
+				got := eval[struct{ Longest, Frames, Over, Nodes float64 }](p, "measure("+string(data)+")")
 				t.Logf("%d events in %.0f elements: the longest of %.0f frames is %.1f ms, %.0f are over 50 ms", len(run.Events), got.Nodes, got.Frames, got.Longest, got.Over)
 				longest = append(longest, got.Longest)
 			}
@@ -114,8 +113,8 @@ func TestFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		browsertest.Eval[int](p, "count("+string(data)+")")
-		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("main svg text.tick")].map((e) => e.textContent).sort().join("; ")`); got != "0 ms; 1,002.1 ms; 1,002.4 ms; 1,003.0 ms" {
+		eval[int](p, "count("+string(data)+")")
+		if got := eval[string](p, `[...document.querySelectorAll("main svg text.tick")].map((e) => e.textContent).sort().join("; ")`); got != "0 ms; 1,002.1 ms; 1,002.4 ms; 1,003.0 ms" {
 			t.Errorf("the labels are %s", got)
 		}
 	})

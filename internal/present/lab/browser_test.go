@@ -1,5 +1,4 @@
-// Package browsertest lets tests open web pages in a real Chromium and interact with them.
-package browsertest
+package lab_test
 
 import (
 	"cmp"
@@ -27,9 +26,9 @@ import (
 // Browser is a headless Chromium. It stops at the end of the test.
 type Browser struct{ ctx context.Context }
 
-// New starts a headless Chromium that runs until the test ends. If Chromium is not installed, New skips
+// newBrowser starts a headless Chromium that runs until the test ends. If Chromium is not installed, newBrowser skips
 // the test, or fails it if GRABLAB_REQUIRE_SERVERS is 1.
-func New(t *testing.T) *Browser {
+func newBrowser(t *testing.T) *Browser {
 	t.Helper()
 	options := chromedp.DefaultExecAllocatorOptions[:]
 	if os.Geteuid() == 0 {
@@ -69,9 +68,9 @@ type Page struct {
 	said []string
 }
 
-// Patience is how long a test waits for a page or for results. It is long because a run that takes
+// patience is how long a test waits for a page or for results. It is long because a run that takes
 // seconds can take minutes on a slow machine.
-const Patience = 3 * time.Minute
+const patience = 3 * time.Minute
 
 // Open opens a page. The test fails if the page writes to the console, throws an error, or contacts
 // any other site.
@@ -113,12 +112,12 @@ func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	}
 	scheme := map[bool]string{false: "light", true: "dark"}[look.Dark]
 	motion := map[bool]string{false: "no-preference", true: "reduce"}[look.Calm]
-	call(p, network.Enable, network.EnableParams{})
-	call(p, runtime.Enable, cdp.Empty{})
-	call(p, log.Enable, cdp.Empty{})
-	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // needed because other pages are open at the same time
-	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(cmp.Or(look.Width, 1280)), Height: int64(cmp.Or(look.Height, 900)), DeviceScaleFactor: 1})
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+	send(p, network.Enable, network.EnableParams{})
+	send(p, runtime.Enable, cdp.Empty{})
+	send(p, log.Enable, cdp.Empty{})
+	send(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // needed because other pages are open at the same time
+	send(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(cmp.Or(look.Width, 1280)), Height: int64(cmp.Or(look.Height, 900)), DeviceScaleFactor: 1})
+	send(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion}},
 	})
 	p.Do(chromedp.Navigate(url))
@@ -131,7 +130,7 @@ func (p *Page) say(format string, args ...any) {
 	p.said = append(p.said, fmt.Sprintf(format, args...))
 }
 
-func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
+func send[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
@@ -139,7 +138,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 // within calls do with a timeout, because a page may hang. If do fails, it ends the test.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, Patience)
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	got, err := do(ctx)
 	if err != nil {
@@ -186,8 +185,8 @@ func isReplacedElement(err error) bool {
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// Eval returns the value of a JavaScript expression on the page.
-func Eval[T any](p *Page, expression string) T {
+// eval returns the value of a JavaScript expression on the page.
+func eval[T any](p *Page, expression string) T {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) (T, error) {
 		return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -198,22 +197,22 @@ func Eval[T any](p *Page, expression string) T {
 // an error that begins with the given description.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
-	AwaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
+	awaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
 }
 
-// AwaitValue waits until done accepts the value of a JavaScript expression. If this takes too long,
+// awaitValue waits until done accepts the value of a JavaScript expression. If this takes too long,
 // it ends the test with an error that contains the given description and the last value.
-func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
+func awaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	p.t.Helper()
 	pause := 10 * time.Millisecond
-	for end := time.Now().Add(Patience); ; time.Sleep(pause) {
-		got := Eval[T](p, expression)
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+		got := eval[T](p, expression)
 		if done(got) {
 			return
 		}
 		pause = min(2*pause, 200*time.Millisecond) // poll less often during a long wait, to leave the CPU to the program under test
 		if time.Now().After(end) {
-			p.t.Fatalf("%s: not within %v, but %v; the page has %q", what, Patience, got, Eval[string](p, "document.body.innerText.slice(0, 600)"))
+			p.t.Fatalf("%s: not within %v, but %v; the page has %q", what, patience, got, eval[string](p, "document.body.innerText.slice(0, 600)"))
 		}
 	}
 }
@@ -228,7 +227,7 @@ func (p *Page) Press(keys string) {
 // sideways.
 func (p *Page) Fits() {
 	p.t.Helper()
-	if wide := Eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
+	if wide := eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
 		const out = [...document.querySelectorAll("body *")].find((e) => e.getBoundingClientRect().right > w.clientWidth + 1 && !e.closest(".scroll"));
 		return w.scrollWidth + " px in " + w.clientWidth + ": " + (out ? out.outerHTML.slice(0, 200) : "") })()`); wide != "" {
 		p.t.Errorf("the page is wider than its window: %s", wide)

@@ -1,4 +1,4 @@
-package browsertest
+package lab_test
 
 import (
 	"fmt"
@@ -25,14 +25,14 @@ func TestElementIsReplaced(t *testing.T) {
 		</script>`)
 	}))
 	defer server.Close()
-	p := New(t).Open(t, server.URL, Look{})
+	p := newBrowser(t).Open(t, server.URL, Look{})
 	for range 10 {
 		p.Focus("#box button")
 		p.Click("#box button")
 	}
 	// Some clicks have no effect, because the page replaces the button just after the command has found
 	// it. Therefore, the test does not count clicks.
-	if focused := Eval[int](p, "window.focused"); focused == 0 {
+	if focused := eval[int](p, "window.focused"); focused == 0 {
 		t.Error("no button ever had the focus")
 	}
 }
