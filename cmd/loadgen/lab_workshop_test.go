@@ -15,7 +15,6 @@ import (
 
 	"grablab/internal/present/lab"
 	"grablab/internal/present/workshop"
-	"grablab/internal/testbed/stack"
 )
 
 // patience is how long a test waits for a lab. It is long because a slow machine needs minutes for what
@@ -238,7 +237,6 @@ func TestDoCommand(t *testing.T) {
 	for _, tt := range []struct{ name, args, want string }{
 		{"usage", "explore -strategies setnx -actors 99", "-actors"},
 		{"a file that is none", "explore -file none.go", "none.go"},
-		{"servers", "run -schedule none.txt -stack " + stack.Local, "none.txt"},
 	} {
 		if _, err := doCommand(t.Context(), strings.Fields(tt.args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want one that contains %s", tt.name, err, tt.want)

@@ -31,7 +31,7 @@ type workshopSettings struct {
 	predict string
 	answer  string
 	lang    string
-	kind    string // kind of stack; if empty, only exercises that need real servers start a local stack
+	kind    string // kind of stack: embedded or local
 	seed    uint64
 	hint    bool
 	again   bool
@@ -42,7 +42,7 @@ type workshopSettings struct {
 }
 
 func newWorkshopSettings() *workshopSettings {
-	return &workshopSettings{lang: localeLanguage(os.Getenv), seed: rand.Uint64N(1_000_000), line: new(flags.Line)}
+	return &workshopSettings{lang: localeLanguage(os.Getenv), kind: stack.Embedded, seed: rand.Uint64N(1_000_000), line: new(flags.Line)}
 }
 
 func (w *workshopSettings) flags() []flags.Flag {
@@ -52,7 +52,7 @@ func (w *workshopSettings) flags() []flags.Flag {
 		flags.New("hint", "", "show the next hint, which costs a point", flags.Switch(&w.hint)),
 		flags.New("again", "", "run the commands of the exercise again", flags.Switch(&w.again)),
 		flags.New("lang", "NAME", "language of the texts: "+flags.Join(workshop.Languages)+" (default: from the locale)", flags.One(&w.lang, flags.OneOf(workshop.Languages...))),
-		flags.New("stack", "KIND", "which servers to use: embedded, local (default: embedded; local if an exercise needs real servers and they are installed)", flags.One(&w.kind, flags.OneOf(stack.Embedded, stack.Local))),
+		flags.New("stack", "KIND", "which servers to use: embedded, local", flags.One(&w.kind, flags.OneOf(stack.Embedded, stack.Local))),
 		flags.New("seed", "N", "seed for the figures and the option order when the progress begins (default: a random seed)", flags.One(&w.seed, flags.Seed)),
 		flags.New("reset", "", "delete the progress and the exercise files", flags.Switch(&w.reset)),
 	}
@@ -132,12 +132,10 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 // of the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
-	servers := stack.Installed(lock.Redis)
-	if w.kind == stack.Embedded {
-		servers = errors.New("-stack embedded has no servers")
-	}
-	if w.kind == stack.Local && servers != nil {
-		return nil, flags.Usage("%w", servers)
+	if w.kind == stack.Local {
+		if err := stack.Installed(lock.Redis); err != nil {
+			return nil, flags.Usage("%w", err)
+		}
 	}
 	if w.reset {
 		if err := errors.Join(os.RemoveAll(path), os.RemoveAll(filepath.Join(resultsDir, workshop.Folder))); err != nil {
@@ -157,7 +155,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	}
 	return &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,
-		Local: w.kind == stack.Local, Servers: servers,
+		Local: w.kind == stack.Local,
 		Do: func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 			return doCommand(ctx, args, out, stderr)
 		},
@@ -323,11 +321,8 @@ func readLine(ctx context.Context, in *bufio.Reader) (string, error) {
 
 // doCommand runs a command of this program for an exercise, in this process.
 func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
-	switch args[0] {
-	case "explore":
+	if args[0] == "explore" {
 		return doExplore(ctx, args[1:], stdout, stderr)
-	case "run": // with -schedule
-		return forceSchedule(ctx, args[1:], stdout, stderr)
 	}
 	// Without the name of a command, the arguments are flags of run.
 	err = subcommand(parseRun, runHelp, (*settings).execute)(ctx, args, stdout, stderr)
@@ -339,20 +334,6 @@ func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	}
 	o.Run, err = report.Load(args[slices.Index(args, "-out")+1])
 	return o, err
-}
-
-// forceSchedule forces a schedule on real servers, as run -schedule does.
-func forceSchedule(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
-	s, err := parseRun(args)
-	if err != nil {
-		return o, err
-	}
-	cfg, forced, err := s.force(ctx, stdout, stderr)
-	if err != nil {
-		return o, err
-	}
-	concludeSchedule(stdout, cfg, forced)
-	return workshop.Outcome{Forced: &forced}, nil
 }
 
 func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
@@ -382,10 +363,7 @@ func (s *labSettings) workshopOf() func(lang string) (*workshop.Session, error) 
 	seed := newWorkshopSettings().seed // all sessions use the same seed until the progress is saved
 	return func(lang string) (*workshop.Session, error) {
 		w := newWorkshopSettings()
-		w.lang, w.seed = lang, seed
-		if s.kind == stack.Local {
-			w.kind = stack.Local
-		}
+		w.lang, w.seed, w.kind = lang, seed, s.kind
 		session, err := w.session(io.Discard, io.Discard)
 		if err != nil {
 			return nil, err

@@ -101,17 +101,11 @@ var Exercises = []Exercise{
 		Show: []Step{
 			{Run: "explore -strategies watchdog -faults pause -property one-winner", Measure: search("search", "watchdog")},
 			{Run: "-strategies watchdog -faults pause -seed {seed}", Measure: cell("paused", "watchdog", "pause")},
-			{Run: "run -schedule {search.file} -stack local", Servers: true, Measure: forced("forced"), Instead: []Step{
-				{Run: "explore -replay {search.file}", Measure: rows("forced")},
-			}},
+			{Run: "explore -replay {search.file}", Measure: rows("replayed")},
 		},
-		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"forced.rows", "2"}},
+		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"replayed.rows", "2"}},
 		Questions: []Question{{Points: 1, Choices: pointsOfGrab, judge: whereStopped}, {Points: 1, judge: count("check.rows", mistake{"2", "same"}, mistake{"0", "nobody"})}},
-		Check: []Step{
-			{Run: "run -schedule {search.file} -stack local -strategies watchdog-fenced", Servers: true, Measure: forced("check"), Instead: []Step{
-				{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")},
-			}},
-		},
+		Check:     []Step{{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")}},
 	},
 	{
 		Number: 9, Minutes: 8, Options: "abc", Right: "b", Hints: 1,
@@ -119,10 +113,7 @@ var Exercises = []Exercise{
 			{Run: nodes + " -faults redis-restart", Measure: threeCells("redis-restart")},
 			{Run: "explore -strategies redlock-miswired -faults redis-restart -property lease-exclusive", Measure: search("twice", "redlock-miswired")},
 			{Run: "explore -replay {twice.file} -strategies redlock", Measure: search("thrice", "redlock")},
-			{Run: "-stack local -only watchdog/failover -only redlock/failover -seed {seed}", Servers: true,
-				Measure: all(cell("failover.watchdog", "watchdog", "failover"), cell("failover.redlock", "redlock", "failover")), Instead: []Step{
-					{Run: "explore -strategies watchdog -faults failover -property one-winner", Measure: search("failover.watchdog", "watchdog")},
-				}},
+			{Run: "explore -strategies watchdog -faults failover -property one-winner", Measure: search("failover.watchdog", "watchdog")},
 		},
 		Claims: []Claim{
 			{"redis-restart.watchdog.verdict", "unsafe"}, {"redis-restart.redlock.verdict", "safe"}, {"redis-restart.redlock-miswired.verdict", "unsafe"},

@@ -25,8 +25,7 @@ type Session struct {
 	Texts    *Texts
 	Dir      string // the results folder; commands write to a subfolder
 	Do       Do
-	Local    bool  // whether every run uses real servers
-	Servers  error // why there are no real servers; nil if there are
+	Local    bool // whether every run uses real servers
 	Program  string
 	Out      io.Writer // receives the commands' output
 	Told     io.Writer // receives the sentences for the user; if nil, Out receives them

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/infile"
 )
 
@@ -83,7 +84,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	f := s.factsWith(e, nil)
 	v := View{
 		Line: s.Overview().Exercises[e.Number-1], Ask: s.Texts.Say(key(e, "ask"), f), Words: s.Texts.Say(key(e, "words"), f),
-		Predicted: s.predicted(e), Commands: append([]string{}, s.runner(state.Facts, nil).commands(e.Show)...), Own: e.Own, Ran: state.Ran,
+		Predicted: s.predicted(e), Commands: append([]string{}, catalog.Map(e.Show, s.runner(state.Facts, nil).command)...), Own: e.Own, Ran: state.Ran,
 		Questions: []Asked{}, Hints: []string{},
 	}
 	options, _ := e.randomParts(s.Progress.Seed)

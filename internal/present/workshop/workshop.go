@@ -20,7 +20,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/measure/replay"
 )
 
 // ErrAnswer means that the user must correct something: an answer is malformed, such as a word
@@ -32,7 +31,6 @@ type Outcome struct {
 	Run      *experiment.Run   // the result of the run command
 	Explored []explore.Result  // the results of the explore command
 	Excludes catalog.Exclusion // after explore, the exclusion that the first strategy promises
-	Forced   *replay.Result    // the result of run -schedule
 }
 
 // Do runs this program with args, and writes the command's output to out.
@@ -51,10 +49,7 @@ func (f Facts) number(name string) (float64, bool) {
 // Step is a command in an exercise. Names in braces are placeholders for Facts.
 type Step struct {
 	Run     string
-	Servers bool // whether the step uses -stack local, and so needs redis-server and MariaDB or MySQL
 	Measure func(Outcome, Facts) error
-	// Instead lists the steps to run if these servers are missing.
-	Instead []Step
 }
 
 // Question asks about the commands' results, so the user answers it after the run.
