@@ -19,48 +19,51 @@ const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -second
 var Exercises = []Exercise{
 	{
 		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
-		Show:      []Step{{Run: "-scenario article -strategies none -seed {seed}", Measure: cell("shown", "none", "none")}},
+		Show:      []Step{step("-scenario article -strategies none -seed {seed}", cell("shown", "none", "none"))},
 		Claims:    []Claim{{"shown.verdict", "unsafe"}, {"shown.grabs", "20"}, {"shown.double", "19"}},
 		Questions: []Question{{Points: 2, judge: count("check.double", mistake{"drivers", "winners"}, mistake{"0", "checked"}, mistake{"1", "pair"})}},
-		Check:     []Step{{Run: "-scenario article -strategies none -drivers {drivers} -seed {seed}", Measure: cell("check", "none", "none")}},
+		Check: []Step{step("-scenario article -strategies none -drivers {drivers} -seed {seed}",
+			cell("check", "none", "none"))},
 	},
 	{
 		Number: 2, Minutes: 6, Options: "abcd", Right: "b", Draw: figure("instances", 3, 5), Hints: 1,
 		Show: []Step{
-			{Run: "-scenario article -strategies mutex -instances 1 -seed {seed}", Measure: cell("one", "mutex", "none")},
-			{Run: "-scenario article -strategies mutex -seed {seed}", Measure: cell("two", "mutex", "none")},
+			step("-scenario article -strategies mutex -instances 1 -seed {seed}", cell("one", "mutex", "none")),
+			step("-scenario article -strategies mutex -seed {seed}", cell("two", "mutex", "none")),
 		},
 		Claims: []Claim{{"one.verdict", "unknown"}, {"one.grabs", "1"}, {"two.verdict", "unsafe"}, {"two.grabs", "2"}},
 		Questions: []Question{
 			{Points: 1, judge: count("check.grabs", mistake{"1", "lock"}, mistake{"2", "pair"}, mistake{"20", "useless"})},
 			{Points: 1, Choices: yesNo, judge: provesNothing},
 		},
-		Check: []Step{{Run: "-scenario article -strategies mutex -instances {instances} -seed {seed}", Measure: cell("check", "mutex", "none")}},
+		Check: []Step{step("-scenario article -strategies mutex -instances {instances} -seed {seed}",
+			cell("check", "mutex", "none"))},
 	},
 	{
 		Number: 3, Minutes: 5, Options: "abcd", Right: "c", Draw: figure("ttl", 2, 4), Hints: 1,
 		Show: []Step{
-			{Run: "-strategies setnx-nottl,setnx -faults crash -seed {seed}", Measure: all(cell("nottl", "setnx-nottl", "crash"), cell("shown", "setnx", "crash"))},
+			step("-strategies setnx-nottl,setnx -faults crash -seed {seed}",
+				cell("nottl", "setnx-nottl", "crash"), cell("shown", "setnx", "crash")),
 		},
 		Claims:    []Claim{{"nottl.verdict", "stuck"}, {"shown.verdict", "safe"}},
 		Questions: []Question{{Points: 2, judge: longestWait}},
 		Check: []Step{
-			{Run: "-strategies setnx -faults crash -ttl {ttl}s -wait 10s -seed {seed}", Measure: cell("check", "setnx", "crash")},
+			step("-strategies setnx -faults crash -ttl {ttl}s -wait 10s -seed {seed}", cell("check", "setnx", "crash")),
 		},
 	},
 	{
 		Number: 4, Minutes: 5, Options: "abcd", Right: "b", Hints: 1,
-		Show: []Step{{Run: "explore -strategies setnx-expire,setnx -faults crash -property stuck",
-			Measure: all(search("expire", "setnx-expire"), search("setnx", "setnx"))}},
+		Show: []Step{step("explore -strategies setnx-expire,setnx -faults crash -property stuck",
+			search("expire", "setnx-expire"), search("setnx", "setnx"))},
 		Claims:    []Claim{{"expire.verdict", "stuck"}, {"expire.mode", "F4"}, {"expire.steps", "5"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"}},
 		Questions: []Question{{Points: 2, File: true, Edits: "expire.schedule", judge: oneLineMore}},
-		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
+		Check:     []Step{step("explore -replay {file}", replayed)},
 	},
 	{
 		Number: 5, Minutes: 6, Options: "abcd", Right: "c", Hints: 1,
 		Show: []Step{
-			{Run: "explore -strategies setnx-del -property lease-exclusive -faults slow -actors 2", Measure: search("two", "setnx-del")},
-			{Run: "explore -strategies setnx-del -property lease-exclusive -faults slow -actors 3", Measure: search("three", "setnx-del")},
+			step("explore -strategies setnx-del -property lease-exclusive -faults slow -actors 2", search("two", "setnx-del")),
+			step("explore -strategies setnx-del -property lease-exclusive -faults slow -actors 3", search("three", "setnx-del")),
 		},
 		Claims:    []Claim{{"two.verdict", "safe"}, {"two.complete", "true"}, {"three.verdict", "unsafe"}, {"three.mode", "F5"}},
 		Questions: []Question{{Points: 2, judge: count("three.steps", mistake{"three.released", "deleted"}, mistake{"5", "second"})}},
@@ -68,9 +71,9 @@ var Exercises = []Exercise{
 	{
 		Number: 6, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
 		Show: []Step{
-			{Run: "explore -strategies setnx-getdel,setnx,setnx-watch -actors 3 -faults pause -property lease-exclusive",
-				Measure: all(search("getdel", "setnx-getdel"), search("setnx", "setnx"), search("watch", "setnx-watch"))},
-			{Run: "-strategies setnx-getdel -seed {seed}", Measure: cell("load", "setnx-getdel", "none")},
+			step("explore -strategies setnx-getdel,setnx,setnx-watch -actors 3 -faults pause -property lease-exclusive",
+				search("getdel", "setnx-getdel"), search("setnx", "setnx"), search("watch", "setnx-watch")),
+			step("-strategies setnx-getdel -seed {seed}", cell("load", "setnx-getdel", "none")),
 		},
 		Claims: []Claim{
 			{"getdel.verdict", "unsafe"}, {"getdel.mode", "F6"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"},
@@ -81,10 +84,12 @@ var Exercises = []Exercise{
 	{
 		Number: 7, Minutes: 7, Options: "abcd", Right: "c", Hints: 1,
 		Show: []Step{
-			{Run: clocks + " -strategies setnx-getset,setnx -clock-offset 200ms", Measure: all(cell("near", "setnx-getset", "none"), cell("near.setnx", "setnx", "none"))},
-			{Run: clocks + " -strategies setnx-getset,setnx -clock-offset 600ms", Measure: all(cell("far", "setnx-getset", "none"), cell("far.setnx", "setnx", "none"))},
-			{Run: "-strategies setnx-getset-seconds,setnx-getset -ttl 1s -work 600ms -orders 10 -drivers 10 -rate 200 -seed {seed}",
-				Measure: all(cell("seconds", "setnx-getset-seconds", "none"), cell("ms", "setnx-getset", "none"))},
+			step(clocks+" -strategies setnx-getset,setnx -clock-offset 200ms",
+				cell("near", "setnx-getset", "none"), cell("near.setnx", "setnx", "none")),
+			step(clocks+" -strategies setnx-getset,setnx -clock-offset 600ms",
+				cell("far", "setnx-getset", "none"), cell("far.setnx", "setnx", "none")),
+			step("-strategies setnx-getset-seconds,setnx-getset -ttl 1s -work 600ms -orders 10 -drivers 10 -rate 200 -seed {seed}",
+				cell("seconds", "setnx-getset-seconds", "none"), cell("ms", "setnx-getset", "none")),
 		},
 		Claims: []Claim{
 			{"near.verdict", "safe"}, {"near.setnx.verdict", "safe"}, {"far.verdict", "unsafe"}, {"far.setnx.verdict", "safe"},
@@ -92,62 +97,63 @@ var Exercises = []Exercise{
 		},
 		Questions: []Question{{Points: 2, Aim: around, judge: smallestOffset}},
 		Check: []Step{
-			{Run: clocks + " -strategies setnx-getset -clock-offset {below}ms", Measure: cell("below", "setnx-getset", "none")},
-			{Run: clocks + " -strategies setnx-getset -clock-offset {above}ms", Measure: cell("above", "setnx-getset", "none")},
+			step(clocks+" -strategies setnx-getset -clock-offset {below}ms", cell("below", "setnx-getset", "none")),
+			step(clocks+" -strategies setnx-getset -clock-offset {above}ms", cell("above", "setnx-getset", "none")),
 		},
 	},
 	{
 		Number: 8, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
 		Show: []Step{
-			{Run: "explore -strategies watchdog -faults pause -property one-winner", Measure: search("search", "watchdog")},
-			{Run: "-strategies watchdog -faults pause -seed {seed}", Measure: cell("paused", "watchdog", "pause")},
-			{Run: "explore -replay {search.file}", Measure: rows("replayed")},
+			step("explore -strategies watchdog -faults pause -property one-winner", search("search", "watchdog")),
+			step("-strategies watchdog -faults pause -seed {seed}", cell("paused", "watchdog", "pause")),
+			step("explore -replay {search.file}", rows("replayed")),
 		},
 		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"replayed.rows", "2"}},
 		Questions: []Question{{Points: 1, Choices: pointsOfGrab, judge: whereStopped}, {Points: 1, judge: count("check.rows", mistake{"2", "same"}, mistake{"0", "nobody"})}},
-		Check:     []Step{{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")}},
+		Check:     []Step{step("explore -replay {search.file} -strategies watchdog-fenced", rows("check"))},
 	},
 	{
 		Number: 9, Minutes: 8, Options: "abc", Right: "b", Hints: 1,
 		Show: []Step{
-			{Run: nodes + " -faults redis-restart", Measure: threeCells("redis-restart")},
-			{Run: "explore -strategies redlock-miswired -faults redis-restart -property lease-exclusive", Measure: search("twice", "redlock-miswired")},
-			{Run: "explore -replay {twice.file} -strategies redlock", Measure: search("thrice", "redlock")},
-			{Run: "explore -strategies watchdog -faults failover -property one-winner", Measure: search("failover.watchdog", "watchdog")},
+			step(nodes+" -faults redis-restart", threeCells("redis-restart")...),
+			step("explore -strategies redlock-miswired -faults redis-restart -property lease-exclusive",
+				search("twice", "redlock-miswired")),
+			step("explore -replay {twice.file} -strategies redlock", search("thrice", "redlock")),
+			step("explore -strategies watchdog -faults failover -property one-winner", search("failover.watchdog", "watchdog")),
 		},
 		Claims: []Claim{
 			{"redis-restart.watchdog.verdict", "unsafe"}, {"redis-restart.redlock.verdict", "safe"}, {"redis-restart.redlock-miswired.verdict", "unsafe"},
 			{"twice.verdict", "unsafe"}, {"twice.mode", "F20"}, {"thrice.breaks", "0"}, {"failover.watchdog.verdict", "unsafe"},
 		},
 		Questions: []Question{{Points: 2, Fields: nineFields, Choices: nineVerdicts, judge: sixCells}},
-		Check:     []Step{{Run: nodes + " -faults amnesia", Measure: threeCells("amnesia")}},
+		Check:     []Step{step(nodes+" -faults amnesia", threeCells("amnesia")...)},
 	},
 	{
 		Number: 10, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
 		Show: []Step{
-			{Run: "explore -strategies setnx-fence-write -faults pause -property one-winner", Measure: search("half", "setnx-fence-write")},
-			{Run: "-strategies setnx-fenced,setnx-fence-write -faults pause -seed {seed}",
-				Measure: all(cell("fenced", "setnx-fenced", "pause"), cell("write", "setnx-fence-write", "pause"))},
-			{Run: "explore -strategies setnx-fenced -faults pause", Measure: search("whole", "setnx-fenced")},
+			step("explore -strategies setnx-fence-write -faults pause -property one-winner", search("half", "setnx-fence-write")),
+			step("-strategies setnx-fenced,setnx-fence-write -faults pause -seed {seed}",
+				cell("fenced", "setnx-fenced", "pause"), cell("write", "setnx-fence-write", "pause")),
+			step("explore -strategies setnx-fenced -faults pause", search("whole", "setnx-fenced")),
 		},
 		Claims: []Claim{
 			{"fenced.double", "0"}, {"half.verdict", "unsafe"}, {"half.mode", "F34"},
 			{"whole.verdict", "safe"}, {"whole.complete", "true"},
 		},
 		Questions: []Question{{Points: 1, File: true, Edits: "half.schedule", judge: linesMoved}, {Points: 1, Choices: yesNo, judge: overlapsRemain}},
-		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
+		Check:     []Step{step("explore -replay {file}", replayed)},
 	},
 	{
 		Number: 11, Minutes: 6, Options: "abc", Right: "b", Hints: 1,
-		Show: []Step{{Run: "-strategies none,mysql-cas,setnx,redlock -orders 20 -drivers 10 -seed {seed}", Measure: all(
-			cell("none", "none", "none"), cell("cas", "mysql-cas", "none"), cell("setnx", "setnx", "none"), cell("redlock", "redlock", "none"))}},
+		Show: []Step{step("-strategies none,mysql-cas,setnx,redlock -orders 20 -drivers 10 -seed {seed}",
+			cell("none", "none", "none"), cell("cas", "mysql-cas", "none"), cell("setnx", "setnx", "none"), cell("redlock", "redlock", "none"))},
 		Claims:    []Claim{{"none.verdict", "unsafe"}, {"cas.verdict", "safe"}, {"setnx.verdict", "safe"}, {"redlock.verdict", "safe"}},
 		Questions: []Question{{Points: 1, judge: commandsOver}, {Points: 1, judge: count("cas.double", mistake{"cas.near_misses", "work"}, mistake{"none.double", "guard"})}},
 	},
 	{
 		Number: 12, Minutes: 13, Options: "abc", Right: "b", Hints: 3, Own: true,
 		Questions: []Question{{Points: 3, File: true, judge: ownLock}},
-		Check:     []Step{{Run: "explore -file {file} " + ownBounds, Measure: judgeOwnLock}},
+		Check:     []Step{step("explore -file {file} "+ownBounds, judgeOwnLock)},
 	},
 }
 

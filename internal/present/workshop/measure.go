@@ -18,20 +18,9 @@ import (
 // errMeasure means that a command did not produce a value that the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all returns a function that calls every measure, even after an error, and joins the errors.
-func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
-	return func(o Outcome, f Facts) error {
-		var err error
-		for _, m := range measures {
-			err = errors.Join(err, m(o, f))
-		}
-		return err
-	}
-}
-
 // cell returns a function that stores a strategy's test results under a fault. The name of each
 // stored value begins with prefix.
-func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
+func cell(prefix, strategy, fault string) measure {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
 			return fmt.Errorf("%w: there is no run of this exercise: run its commands again", errMeasure)
@@ -65,8 +54,8 @@ func noteCell(prefix string, c experiment.Cell, f Facts) {
 	set("unsafe", catalog.Join(catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == catalog.Unsafe }), "; ", func(p experiment.Point) string { return p.Point }))
 }
 
-func threeCells(fault string) func(Outcome, Facts) error {
-	return all(catalog.Map(nineStrategies, func(strategy string) func(Outcome, Facts) error { return cell(fault+"."+strategy, strategy, fault) })...)
+func threeCells(fault string) []measure {
+	return catalog.Map(nineStrategies, func(strategy string) measure { return cell(fault+"."+strategy, strategy, fault) })
 }
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
@@ -87,7 +76,7 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 
 // search returns a function that stores what a search has found for a strategy. The name of each
 // stored value begins with prefix.
-func search(prefix, strategy string) func(Outcome, Facts) error {
+func search(prefix, strategy string) measure {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
 		if err != nil {
@@ -117,7 +106,7 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 }
 
 // rows returns a function that counts the winners in a replayed schedule.
-func rows(prefix string) func(Outcome, Facts) error {
+func rows(prefix string) measure {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
 		if err != nil {

@@ -9,60 +9,57 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"grablab/internal/catalog"
 )
 
-// runner runs the steps of an exercise.
-type runner struct {
-	session *Session  // says how to run commands
-	facts   Facts     // values for the commands; receives the measured values
-	out     io.Writer // receives the commands and their output
-}
+// Prompt precedes each command in the output.
+const Prompt = "$ "
 
-func (s *Session) runner(f Facts, out io.Writer) runner { return runner{s, f, out} }
-
-// run runs the steps, and stores the measured values.
-func (r runner) run(ctx context.Context, steps []Step) error {
+// run runs the steps of an exercise, and writes the commands and their output to out. f contains
+// values for the commands, and receives the measured values.
+func (s *Session) run(ctx context.Context, steps []Step, f Facts, out io.Writer) error {
 	for _, step := range steps {
-		args := r.arguments(step)
-		fmt.Fprintf(r.out, "%s%s %s\n\n", Prompt, r.session.Program, strings.Join(args, " "))
-		o, err := r.session.Do(ctx, args, r.out)
+		args := s.arguments(step, f)
+		fmt.Fprintf(out, "%s%s %s\n\n", Prompt, s.Program, strings.Join(args, " "))
+		o, err := s.Do(ctx, args, out)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(r.out)
-		if err := step.Measure(o, r.facts); err != nil {
-			return err
+		fmt.Fprintln(out)
+		for _, store := range step.measures {
+			if err := store(o, f); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// Prompt precedes each command in the output.
-const Prompt = "$ "
-
 // command returns a step's command line. It replaces unknown values with "…".
-func (r runner) command(step Step) string {
-	text := strings.Join(append([]string{r.session.Program}, r.words(step)...), " ")
+func (s *Session) command(step Step, f Facts) string {
+	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// words splits a command into words. If the user wants real servers, it adds -stack local.
-func (r runner) words(step Step) []string {
-	args := arguments(step.Run, r.facts)
-	if r.session.Local && args[0] != "explore" {
+// words splits a command into words, and fills in values from f. A value with spaces stays one word.
+// If the user wants real servers, words adds -stack local.
+func (s *Session) words(step Step, f Facts) []string {
+	args := catalog.Map(strings.Fields(step.command), f.fill)
+	if s.Local && args[0] != "explore" {
 		args = append(args, "-stack", "local")
 	}
 	return args
 }
 
 // arguments splits a command into words, and adds the output folder.
-func (r runner) arguments(step Step) []string {
-	args := r.words(step)
+func (s *Session) arguments(step Step, f Facts) []string {
+	args := s.words(step, f)
 	switch {
 	case args[0] != "explore":
-		args = append(args, "-out", fresh(r.facts["dir"]))
+		args = append(args, "-out", fresh(f["dir"]))
 	case !slices.Contains(args, "-replay"):
-		args = append(args, "-out", r.facts["dir"])
+		args = append(args, "-out", f["dir"])
 	}
 	return append(args, "-quiet")
 }

@@ -260,7 +260,7 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, printed.Close()) }()
-	return s.runner(f, io.MultiWriter(s.Out, printed)).run(ctx, e.Show)
+	return s.run(ctx, e.Show, f, io.MultiWriter(s.Out, printed))
 }
 
 const printedFile = "printed.txt"
@@ -383,7 +383,7 @@ func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers []
 	case len(asked) == 0 || e.TakesFile():
 		return nil
 	}
-	return s.runner(f, shown).run(ctx, e.Check)
+	return s.run(ctx, e.Check, f, shown)
 }
 
 // handedIn reads the user's file and runs the commands that check it. For a lock that must be
@@ -406,7 +406,7 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path str
 		f["own.refused"] = "" // an earlier version of the lock may have been rejected
 		s.paragraph("", s.Texts.Say("ui.building", nil))
 	}
-	err = s.runner(f, s.Out).run(ctx, e.Check)
+	err = s.run(ctx, e.Check, f, s.Out)
 	if refused, ok := errors.AsType[RefusedError](err); ok {
 		f["own.refused"] = refused.Why
 		s.paragraph("", refused.Why)

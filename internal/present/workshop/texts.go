@@ -37,23 +37,18 @@ func Load(lang string) (*Texts, error) {
 		return nil, fmt.Errorf("workshop: text/%s.yaml: %w", lang, err)
 	}
 	t := &Texts{lang, map[string]string{}}
-	return t, t.flatten("", tree)
+	t.flatten("", tree)
+	return t, nil
 }
 
-func (t *Texts) flatten(prefix string, tree map[string]any) error {
+func (t *Texts) flatten(prefix string, tree map[string]any) {
 	for key, value := range tree {
-		switch v := value.(type) {
-		case string:
-			t.byKey[prefix+key] = strings.TrimRight(v, "\n")
-		case map[string]any:
-			if err := t.flatten(prefix+key+".", v); err != nil {
-				return err
-			}
-		default:
-			return fmt.Errorf("workshop: text/%s.yaml: %s%s is of type %T: write a sentence", t.Language, prefix, key, value)
+		if section, ok := value.(map[string]any); ok {
+			t.flatten(prefix+key+".", section)
+		} else {
+			t.byKey[prefix+key] = strings.TrimRight(fmt.Sprint(value), "\n")
 		}
 	}
-	return nil
 }
 
 // Under returns the sentences whose keys begin with prefix, with this prefix removed.

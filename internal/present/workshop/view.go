@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"grablab/internal/catalog"
 	"grablab/internal/testbed/infile"
 )
 
@@ -84,8 +83,11 @@ func (s *Session) View(e Exercise) (View, error) {
 	f := s.factsWith(e, nil)
 	v := View{
 		Line: s.Overview().Exercises[e.Number-1], Ask: s.Texts.Say(key(e, "ask"), f), Words: s.Texts.Say(key(e, "words"), f),
-		Predicted: s.predicted(e), Commands: append([]string{}, catalog.Map(e.Show, s.runner(state.Facts, nil).command)...), Own: e.Own, Ran: state.Ran,
+		Predicted: s.predicted(e), Commands: []string{}, Own: e.Own, Ran: state.Ran,
 		Questions: []Asked{}, Hints: []string{},
+	}
+	for _, step := range e.Show {
+		v.Commands = append(v.Commands, s.command(step, state.Facts))
 	}
 	options, _ := e.randomParts(s.Progress.Seed)
 	for _, o := range options {

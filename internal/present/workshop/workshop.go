@@ -48,9 +48,14 @@ func (f Facts) number(name string) (float64, bool) {
 
 // Step is a command in an exercise. Names in braces are placeholders for Facts.
 type Step struct {
-	Run     string
-	Measure func(Outcome, Facts) error
+	command  string
+	measures []measure // store the results of the command
 }
+
+// measure stores values from a command's result as facts.
+type measure func(Outcome, Facts) error
+
+func step(command string, measures ...measure) Step { return Step{command, measures} }
 
 // Question asks about the commands' results, so the user answers it after the run.
 type Question struct {
@@ -138,14 +143,4 @@ func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 		e.Draw(r, f)
 	}
 	return options, f
-}
-
-// arguments splits a command into words and fills in values from f. A value with spaces stays one
-// word.
-func arguments(command string, f Facts) []string {
-	words := strings.Fields(command)
-	for i, word := range words {
-		words[i] = f.fill(word)
-	}
-	return words
 }
