@@ -58,6 +58,21 @@ func newStudent(t *testing.T, kind, lang string) *student {
 	return c
 }
 
+// stated contains the facts that the texts of an exercise state, with their values.
+var stated = map[int]workshop.Facts{
+	1:  {"shown.verdict": "unsafe", "shown.grabs": "20", "shown.double": "19"},
+	2:  {"one.verdict": "unknown", "one.grabs": "1", "two.verdict": "unsafe", "two.grabs": "2"},
+	3:  {"nottl.verdict": "stuck", "shown.verdict": "safe"},
+	4:  {"expire.verdict": "stuck", "expire.mode": "F4", "expire.steps": "5", "setnx.verdict": "safe", "setnx.complete": "true"},
+	5:  {"two.verdict": "safe", "two.complete": "true", "three.verdict": "unsafe", "three.mode": "F5"},
+	6:  {"getdel.verdict": "unsafe", "getdel.mode": "F6", "setnx.verdict": "safe", "setnx.complete": "true", "watch.verdict": "safe", "watch.complete": "true", "load.verdict": "safe"},
+	7:  {"near.verdict": "safe", "near.setnx.verdict": "safe", "far.verdict": "unsafe", "far.setnx.verdict": "safe", "seconds.verdict": "unsafe", "ms.verdict": "safe"},
+	8:  {"paused.verdict": "unsafe", "search.verdict": "unsafe", "search.mode": "F11", "replayed.rows": "2"},
+	9:  {"redis-restart.watchdog.verdict": "unsafe", "redis-restart.redlock.verdict": "safe", "redis-restart.redlock-miswired.verdict": "unsafe", "twice.verdict": "unsafe", "twice.mode": "F20", "thrice.breaks": "0", "failover.watchdog.verdict": "unsafe"},
+	10: {"fenced.double": "0", "half.verdict": "unsafe", "half.mode": "F34", "whole.verdict": "safe", "whole.complete": "true"},
+	11: {"none.verdict": "unsafe", "cas.verdict": "safe", "setnx.verdict": "safe", "redlock.verdict": "safe"},
+}
+
 // play completes exercise n with the right prediction and answers. It checks that the student gets all
 // points, and that the commands have the results that the text states.
 func (c *student) play(n int) {
@@ -72,9 +87,9 @@ func (c *student) play(n int) {
 		c.t.Fatalf("%d: %v\n%s", n, err, c.out.String())
 	}
 	f := c.facts(n)
-	for _, claim := range e.Claims {
-		if got := f[claim.Fact]; got != claim.Value {
-			c.t.Errorf("%d: %s is %q, but the text states %q", n, claim.Fact, got, claim.Value)
+	for fact, value := range stated[n] {
+		if got := f[fact]; got != value {
+			c.t.Errorf("%d: %s is %q, but the text states %q", n, fact, got, value)
 		}
 	}
 	c.wrongly(e)

@@ -244,8 +244,7 @@ export function workshop(choices, ask) {
 
   function looking() {
     if (!view.ran) return unseen();
-    const parts = list(view.differs).map((text) => el("p", { class: "problem" }, text));
-    parts.push(el("p", { class: view.right ? "right" : "wrong" }, ...sign(view.right), view.why), el("p", { class: "ask" }, el("b", {}, say("look") + " "), view.look));
+    const parts = [el("p", { class: view.right ? "right" : "wrong" }, ...sign(view.right), view.why), el("p", { class: "ask" }, el("b", {}, say("look") + " "), view.look)];
     const place = el("div", { lang: "en" });
     const draw = () => place.replaceChildren(figure(view.drawings[drawn], { caption: view.drawings.length === 1 }));
     if (drawn >= view.drawings.length) drawn = 0;

@@ -20,7 +20,6 @@ var Exercises = []Exercise{
 	{
 		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
 		Show:      []Step{step("-scenario article -strategies none -seed {seed}", cell("shown", "none", "none"))},
-		Claims:    []Claim{{"shown.verdict", "unsafe"}, {"shown.grabs", "20"}, {"shown.double", "19"}},
 		Questions: []Question{{Points: 2, judge: count("check.double", mistake{"drivers", "winners"}, mistake{"0", "checked"}, mistake{"1", "pair"})}},
 		Check: []Step{step("-scenario article -strategies none -drivers {drivers} -seed {seed}",
 			cell("check", "none", "none"))},
@@ -31,7 +30,6 @@ var Exercises = []Exercise{
 			step("-scenario article -strategies mutex -instances 1 -seed {seed}", cell("one", "mutex", "none")),
 			step("-scenario article -strategies mutex -seed {seed}", cell("two", "mutex", "none")),
 		},
-		Claims: []Claim{{"one.verdict", "unknown"}, {"one.grabs", "1"}, {"two.verdict", "unsafe"}, {"two.grabs", "2"}},
 		Questions: []Question{
 			{Points: 1, judge: count("check.grabs", mistake{"1", "lock"}, mistake{"2", "pair"}, mistake{"20", "useless"})},
 			{Points: 1, Choices: yesNo, judge: provesNothing},
@@ -45,7 +43,6 @@ var Exercises = []Exercise{
 			step("-strategies setnx-nottl,setnx -faults crash -seed {seed}",
 				cell("nottl", "setnx-nottl", "crash"), cell("shown", "setnx", "crash")),
 		},
-		Claims:    []Claim{{"nottl.verdict", "stuck"}, {"shown.verdict", "safe"}},
 		Questions: []Question{{Points: 2, judge: longestWait}},
 		Check: []Step{
 			step("-strategies setnx -faults crash -ttl {ttl}s -wait 10s -seed {seed}", cell("check", "setnx", "crash")),
@@ -55,7 +52,6 @@ var Exercises = []Exercise{
 		Number: 4, Minutes: 5, Options: "abcd", Right: "b", Hints: 1,
 		Show: []Step{step("explore -strategies setnx-expire,setnx -faults crash -property stuck",
 			search("expire", "setnx-expire"), search("setnx", "setnx"))},
-		Claims:    []Claim{{"expire.verdict", "stuck"}, {"expire.mode", "F4"}, {"expire.steps", "5"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"}},
 		Questions: []Question{{Points: 2, File: true, Edits: "expire.schedule", judge: oneLineMore}},
 		Check:     []Step{step("explore -replay {file}", replayed)},
 	},
@@ -65,7 +61,6 @@ var Exercises = []Exercise{
 			step("explore -strategies setnx-del -property lease-exclusive -faults slow -actors 2", search("two", "setnx-del")),
 			step("explore -strategies setnx-del -property lease-exclusive -faults slow -actors 3", search("three", "setnx-del")),
 		},
-		Claims:    []Claim{{"two.verdict", "safe"}, {"two.complete", "true"}, {"three.verdict", "unsafe"}, {"three.mode", "F5"}},
 		Questions: []Question{{Points: 2, judge: count("three.steps", mistake{"three.released", "deleted"}, mistake{"5", "second"})}},
 	},
 	{
@@ -74,10 +69,6 @@ var Exercises = []Exercise{
 			step("explore -strategies setnx-getdel,setnx,setnx-watch -actors 3 -faults pause -property lease-exclusive",
 				search("getdel", "setnx-getdel"), search("setnx", "setnx"), search("watch", "setnx-watch")),
 			step("-strategies setnx-getdel -seed {seed}", cell("load", "setnx-getdel", "none")),
-		},
-		Claims: []Claim{
-			{"getdel.verdict", "unsafe"}, {"getdel.mode", "F6"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"},
-			{"watch.verdict", "safe"}, {"watch.complete", "true"}, {"load.verdict", "safe"},
 		},
 		Questions: []Question{{Points: 2, judge: pausedAfter}},
 	},
@@ -90,10 +81,6 @@ var Exercises = []Exercise{
 				cell("far", "setnx-getset", "none"), cell("far.setnx", "setnx", "none")),
 			step("-strategies setnx-getset-seconds,setnx-getset -ttl 1s -work 600ms -orders 10 -drivers 10 -rate 200 -seed {seed}",
 				cell("seconds", "setnx-getset-seconds", "none"), cell("ms", "setnx-getset", "none")),
-		},
-		Claims: []Claim{
-			{"near.verdict", "safe"}, {"near.setnx.verdict", "safe"}, {"far.verdict", "unsafe"}, {"far.setnx.verdict", "safe"},
-			{"seconds.verdict", "unsafe"}, {"ms.verdict", "safe"},
 		},
 		Questions: []Question{{Points: 2, Aim: around, judge: smallestOffset}},
 		Check: []Step{
@@ -108,7 +95,6 @@ var Exercises = []Exercise{
 			step("-strategies watchdog -faults pause -seed {seed}", cell("paused", "watchdog", "pause")),
 			step("explore -replay {search.file}", rows("replayed")),
 		},
-		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"replayed.rows", "2"}},
 		Questions: []Question{{Points: 1, Choices: pointsOfGrab, judge: whereStopped}, {Points: 1, judge: count("check.rows", mistake{"2", "same"}, mistake{"0", "nobody"})}},
 		Check:     []Step{step("explore -replay {search.file} -strategies watchdog-fenced", rows("check"))},
 	},
@@ -121,10 +107,6 @@ var Exercises = []Exercise{
 			step("explore -replay {twice.file} -strategies redlock", search("thrice", "redlock")),
 			step("explore -strategies watchdog -faults failover -property one-winner", search("failover.watchdog", "watchdog")),
 		},
-		Claims: []Claim{
-			{"redis-restart.watchdog.verdict", "unsafe"}, {"redis-restart.redlock.verdict", "safe"}, {"redis-restart.redlock-miswired.verdict", "unsafe"},
-			{"twice.verdict", "unsafe"}, {"twice.mode", "F20"}, {"thrice.breaks", "0"}, {"failover.watchdog.verdict", "unsafe"},
-		},
 		Questions: []Question{{Points: 2, Fields: nineFields, Choices: nineVerdicts, judge: sixCells}},
 		Check:     []Step{step(nodes+" -faults amnesia", threeCells("amnesia")...)},
 	},
@@ -136,10 +118,6 @@ var Exercises = []Exercise{
 				cell("fenced", "setnx-fenced", "pause"), cell("write", "setnx-fence-write", "pause")),
 			step("explore -strategies setnx-fenced -faults pause", search("whole", "setnx-fenced")),
 		},
-		Claims: []Claim{
-			{"fenced.double", "0"}, {"half.verdict", "unsafe"}, {"half.mode", "F34"},
-			{"whole.verdict", "safe"}, {"whole.complete", "true"},
-		},
 		Questions: []Question{{Points: 1, File: true, Edits: "half.schedule", judge: linesMoved}, {Points: 1, Choices: yesNo, judge: overlapsRemain}},
 		Check:     []Step{step("explore -replay {file}", replayed)},
 	},
@@ -147,7 +125,6 @@ var Exercises = []Exercise{
 		Number: 11, Minutes: 6, Options: "abc", Right: "b", Hints: 1,
 		Show: []Step{step("-strategies none,mysql-cas,setnx,redlock -orders 20 -drivers 10 -seed {seed}",
 			cell("none", "none", "none"), cell("cas", "mysql-cas", "none"), cell("setnx", "setnx", "none"), cell("redlock", "redlock", "none"))},
-		Claims:    []Claim{{"none.verdict", "unsafe"}, {"cas.verdict", "safe"}, {"setnx.verdict", "safe"}, {"redlock.verdict", "safe"}},
 		Questions: []Question{{Points: 1, judge: commandsOver}, {Points: 1, judge: count("cas.double", mistake{"cas.near_misses", "work"}, mistake{"none.double", "guard"})}},
 	},
 	{

@@ -37,10 +37,7 @@ func cell(prefix, strategy, fault string) measure {
 func noteCell(prefix string, c experiment.Cell, f Facts) {
 	set := func(name, value string) { f[prefix+"."+name] = value }
 	set("verdict", string(c.Verdict))
-	for name, n := range map[string]*int{
-		"grabs": c.Grabs, "double": c.DoubleGrabs, "stuck": c.StuckOrders,
-		"overlaps": c.Overlaps, "near_misses": c.NearMisses, "struck": c.Struck,
-	} {
+	for name, n := range map[string]*int{"grabs": c.Grabs, "double": c.DoubleGrabs, "overlaps": c.Overlaps, "near_misses": c.NearMisses} {
 		if n != nil {
 			set(name, strconv.Itoa(*n))
 		}

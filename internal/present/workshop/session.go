@@ -228,22 +228,8 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	if err := s.Progress.Save(); err != nil {
 		return err
 	}
-	for _, text := range s.differs(e) {
-		s.paragraph("", join(text, s.Texts.Say("ui.how.again", s.factsWith(e, nil))))
-	}
 	s.Recall(e)
 	return nil
-}
-
-// differs returns a warning for each measured value that contradicts the exercise's texts.
-func (s *Session) differs(e Exercise) (all []string) {
-	facts := s.Progress.stateOf(e).Facts
-	for _, c := range e.Claims {
-		if got, measured := facts[c.Fact]; measured && got != c.Value {
-			all = append(all, s.Texts.Say("ui.differs", Facts{"fact": c.Fact, "got": got, "want": c.Value}))
-		}
-	}
-	return all
 }
 
 // show runs an exercise's commands. It also writes their output to a file, because the output may

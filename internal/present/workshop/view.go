@@ -52,7 +52,6 @@ type View struct {
 	Ran       bool     `json:"ran"`               // whether the commands have run; if not, the fields below are empty
 	Right     bool     `json:"right"`             // whether the prediction was right
 	Why       string   `json:"why,omitempty"`     // why the prediction was right or wrong
-	Differs   []string `json:"differs,omitempty"` // warnings about results that differ from the texts
 	Printed   string   `json:"printed,omitempty"` // the commands' output
 	Look      string   `json:"look,omitempty"`    // what to look at in the output
 	Questions []Asked  `json:"questions"`
@@ -96,7 +95,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	if !state.Ran {
 		return v, nil
 	}
-	v.Right, v.Why, v.Differs, v.Look = state.Predicted == e.Right, s.text(e, "why."+state.Predicted), s.differs(e), s.text(e, "look")
+	v.Right, v.Why, v.Look = state.Predicted == e.Right, s.text(e, "why."+state.Predicted), s.text(e, "look")
 	if len(e.Show) > 0 {
 		printed, err := readIfThere(s.Path(e, showDir, printedFile))
 		if err != nil {

@@ -80,10 +80,6 @@ type Mark struct {
 	Why    string `json:"why"`
 }
 
-// Claim is a value in an exercise's text. If the user's run measures a different value, the user
-// gets a warning.
-type Claim struct{ Fact, Value string }
-
 // Exercise describes one exercise: its commands, its questions, and how to judge the answers.
 type Exercise struct {
 	Number  int
@@ -93,7 +89,6 @@ type Exercise struct {
 
 	Draw      func(*rand.Rand, Facts)
 	Show      []Step // steps that run after the prediction
-	Claims    []Claim
 	Questions []Question
 	Check     []Step // steps that run after the answer, to judge it
 	Own       bool   // whether the answer is a lock that the user writes, starting from OwnLock
