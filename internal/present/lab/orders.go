@@ -122,16 +122,8 @@ func (s *state) shown() (first int64, count int) {
 	return first, count
 }
 
-// drawing returns an order's diagram, or nil if the page no longer shows the order.
-func (s *state) drawing(id int64) *diagram.Diagram {
-	if r, ok := s.runOf(id); ok {
-		return new(diagram.OfRun(r)) // this takes a while, so the state is not locked
-	}
-	return nil
-}
-
-// runOf returns an order's record, for its diagram. While requests are in flight, the record ends
-// at the present time.
+// runOf returns an order's record, for its diagram. It returns false if the page no longer shows
+// the order. While requests are in flight, the record ends at the present time.
 func (s *state) runOf(id int64) (r diagram.Run, ok bool) {
 	defer s.lock()()
 	t := s.find(id)

@@ -239,7 +239,11 @@ func (l *Lab) drawing(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %.20q is not the id of an order", errMissing, r.PathValue("id"))
 	}
-	return l.state.drawing(id), nil
+	run, ok := l.state.runOf(id)
+	if !ok {
+		return nil, nil
+	}
+	return diagram.OfRun(run), nil // this takes a while, so the state is not locked
 }
 
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {

@@ -13,6 +13,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/present/diagram"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -132,8 +133,9 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 		event(n, history.OK, history.Renew)
 	}
 	event(maxTileEvents+40, history.OK, history.Grab)
-	d := h.drawing(7)
-	if want := "not drawn: 41 more events of this order"; d == nil || !slices.Contains(d.Notes, want) {
+	r, _ := h.runOf(7)
+	d := diagram.OfRun(r)
+	if want := "not drawn: 41 more events of this order"; !slices.Contains(d.Notes, want) {
 		t.Errorf("notes %q, want %q", d.Notes, want)
 	}
 	if tile := h.tiles[0]; tile.Events != maxTileEvents+41 || tile.Open != 0 || d.End != maxTileEvents-1 {
