@@ -237,7 +237,7 @@ func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e w
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, splitWords(cmp.Or(line, workshop.Leave)))
+		all = append(all, splitWords(line))
 	}
 	if w.stdin == nil {
 		s.HowTo(e, "answer")

@@ -277,20 +277,16 @@ func (l *lessons) run(r *http.Request, in Lesson) (any, error) {
 
 func (l *lessons) answer(r *http.Request, in Lesson) (any, error) {
 	return l.inTurn(r, in, Job{Checks: true}, (*workshop.Session).MayAnswer, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
-		answers := make([][]string, len(in.Answers))
 		for i, words := range in.Answers {
-			if answers[i] = words; len(words) == 0 {
-				answers[i] = []string{workshop.Leave}
-			}
 			if i < len(e.Questions) && e.Questions[i].File && len(words) > 0 {
 				path, err := s.Keep(e, in.Text)
 				if err != nil {
 					return err
 				}
-				answers[i] = []string{path}
+				in.Answers[i] = []string{path}
 			}
 		}
-		return s.Answer(ctx, e, answers)
+		return s.Answer(ctx, e, in.Answers)
 	})
 }
 

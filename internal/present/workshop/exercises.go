@@ -70,7 +70,7 @@ var Exercises = []Exercise{
 				search("getdel", "setnx-getdel"), search("setnx", "setnx"), search("watch", "setnx-watch")),
 			step("-strategies setnx-getdel -seed {seed}", cell("load", "setnx-getdel", "none")),
 		},
-		Questions: []Question{{Points: 2, judge: pausedAfter}},
+		Questions: []Question{{Points: 2, judge: count("getdel.before", mistake{"getdel.paused", "itself"}, mistake{"getdel.asked", "asked"}, mistake{"getdel.released", "deleted"})}},
 	},
 	{
 		Number: 7, Minutes: 7, Options: "abcd", Right: "c", Hints: 1,

@@ -192,18 +192,6 @@ func oneLineMore(a *answer) string {
 	})
 }
 
-// pausedAfter judges the answer to the question: after which step is client A paused?
-func pausedAfter(a *answer) string {
-	n, paused := float64(read(a, parseWhole)), a.number("getdel.paused")
-	released, _ := a.facts.number("getdel.released")
-	return first([]reason{
-		{n == paused-1, right},
-		{n == paused, "itself"},
-		{n == paused-2, "asked"},
-		{n == released, "deleted"},
-	})
-}
-
 // smallestOffset judges the answer to the question: what is the smallest clock offset that breaks
 // the lock? The answer is right if a run just below it is safe and a run just above it is unsafe.
 func smallestOffset(a *answer) string {

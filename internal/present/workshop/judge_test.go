@@ -49,7 +49,7 @@ var measured = Facts{
 	"ttl": "3", "check.waited": "2996",
 	"expire.schedule": foundExpire, "half.schedule": foundHalf,
 	"three.steps": "10", "three.released": "8",
-	"getdel.paused": "6", "getdel.released": "11",
+	"getdel.asked": "4", "getdel.before": "5", "getdel.paused": "6", "getdel.released": "11",
 	"paused.unsafe": "before claim 1; waiting: before claim 1", "check.rows": "1",
 	"redis-restart.watchdog.verdict": "unsafe", "redis-restart.redlock.verdict": "safe", "redis-restart.redlock-miswired.verdict": "unsafe",
 	"amnesia.watchdog.verdict": "n/a", "amnesia.redlock.verdict": "unsafe", "amnesia.redlock-miswired.verdict": "n/a",

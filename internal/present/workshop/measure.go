@@ -93,6 +93,8 @@ func search(prefix, strategy string) measure {
 		for i, s := range first.Schedule.Steps {
 			switch {
 			case s.Kind == schedule.Paused:
+				set("asked", strconv.Itoa(i-1))
+				set("before", strconv.Itoa(i)) // the step after which an actor is paused
 				set("paused", strconv.Itoa(i+1))
 			case s.Kind == schedule.Call && s.Phase == "release":
 				set("released", strconv.Itoa(i+1))

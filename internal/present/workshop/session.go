@@ -339,7 +339,10 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 	return nil
 }
 
-func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
+// left reports whether an answer skips its question.
+func left(words []string) bool {
+	return len(words) == 0 || len(words) == 1 && (words[0] == Leave || words[0] == "")
+}
 
 // check runs the commands that judge the answers to the questions in asked, and writes their output
 // to shown. For a file, it prints the output immediately.
