@@ -224,26 +224,22 @@ func TestDoubtOfEachFigure(t *testing.T) {
 	}
 }
 
-// TestPointsOfATrail checks which strike points a grab has. At a renewal that serves several
-// orders, there must be a point only before the call, because the reply belongs to all orders.
+// TestPointsOfATrail checks which strike points a grab has, with and without renewals in the background.
 func TestPointsOfATrail(t *testing.T) {
 	calls := map[fault.Role][]control.Call{
 		fault.Alone:   {{Phase: tap.Acquire, N: 1}, {Phase: tap.Acquire, N: 1}, {Phase: tap.Read, N: 1}, {Phase: tap.Renew, N: 1}, {Phase: tap.Claim, N: 1}},
 		fault.Waiting: {{Phase: tap.Acquire, N: 1}, {Phase: tap.Read, N: 2}},
 	}
-	for bits := range 1 << 2 {
+	for _, renews := range []bool{false, true} {
 		tr := ourTrail(calls)
-		tr.renews, tr.shares = bits&1 != 0, bits&2 != 0
-		want := "before acquire 1, after acquire 1, before read 1, after read 1, after read, before renew 1, after renew 1, before claim 1, after claim 1, " +
+		tr.renews = renews
+		const want = "before acquire 1, after acquire 1, before read 1, after read 1, after read, before renew 1, after renew 1, before claim 1, after claim 1, " +
 			"waiting: before acquire 1, waiting: after acquire 1, waiting: before read 2, waiting: after read 2"
-		if tr.renews && tr.shares {
-			want = strings.Replace(want, "after renew 1, ", "", 1)
-		}
 		points := tr.points()
 		background := slices.ContainsFunc(points, func(p fault.Point) bool { return p.Background && p.Phase != tap.Renew })
 		renewals := slices.ContainsFunc(points, func(p fault.Point) bool { return p.Background && p.Phase == tap.Renew })
 		if got := names(points); got != want || background || renewals != tr.renews {
-			t.Errorf("renews %v, shares %v: %s, background %v; want %s", tr.renews, tr.shares, got, renewals, want)
+			t.Errorf("renews %v: %s, background %v; want %s", tr.renews, got, renewals, want)
 		}
 	}
 	tr := ourTrail(calls)

@@ -40,9 +40,6 @@ type trail struct {
 	// callsAfterAnswer is how long a request may make calls after its response. It is 0 if the
 	// request writes the winner before its response.
 	callsAfterAnswer time.Duration
-	// shares means that one renewal may serve several orders. If such a renewal is stopped, all of
-	// these orders are delayed.
-	shares bool
 }
 
 func ourTrail(calls map[fault.Role][]control.Call) trail {
@@ -188,7 +185,7 @@ func (t trail) renewOnce() {
 // parallel calls to several servers have no fixed order.
 func (t trail) equals(o trail) bool {
 	return maps.EqualFunc(t.calls, o.calls, sameCalls) &&
-		t.queued == o.queued && t.renews == o.renews && t.shares == o.shares
+		t.queued == o.queued && t.renews == o.renews
 }
 
 // sameCalls reports whether both lists contain the same calls, in any order.
@@ -234,7 +231,6 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 		return err
 	}
 	t.calls[fault.Alone], err = g.calls(ctx)
-	t.shares = g.shares
 	return err
 }
 
@@ -309,7 +305,6 @@ type dryGrab struct {
 	err           error         // the error of the request; valid once ended is closed
 	heldAt        string        // name of the breakpoint that stops the request; empty if there is none
 	at            control.Point // where that breakpoint stops the request
-	shares        bool          // whether one of its calls may have served other requests too
 }
 
 func (d *dryRun) grab(order int64, in *fleet.Instance, driver int64) *dryGrab {
@@ -363,7 +358,6 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 	for i, h := range held {
 		calls[i] = h.Call
 		calls[i].Order, calls[i].Driver = 0, 0
-		g.shares = g.shares || h.Shared
 	}
 	return calls, err
 }
@@ -436,9 +430,8 @@ func (t trail) points() []fault.Point {
 		for _, c := range t.calls[role] {
 			p := fault.Point{Role: role, Point: control.Point{Phase: c.Phase, N: c.N}, Background: t.renews && c.Phase == tap.Renew}
 			add(p)
-			if p.After = true; !p.Background || !t.shares {
-				add(p)
-			}
+			p.After = true
+			add(p)
 			if c.Phase == tap.Read && c.N == 1 {
 				add(fault.Point{Role: role, Point: fault.AfterRead})
 			}

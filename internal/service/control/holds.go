@@ -9,13 +9,11 @@ import (
 	"strings"
 	"sync"
 
-	"grablab/internal/catalog"
 	"grablab/internal/history"
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint. It stops an instance's calls to servers for certain orders. A renewal of
-// several leases counts as one call for each of their orders.
+// Hold is a breakpoint. It stops an instance's calls to servers for certain orders.
 type Hold struct {
 	First   int64   `json:"first"`             // ID of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
@@ -91,9 +89,6 @@ type Held struct {
 	State State `json:"state"`
 	// Cancelled means that the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared means that the call may belong to several grabs, like a renewal that covers several
-	// leases.
-	Shared bool `json:"shared,omitempty"`
 }
 
 // State tells whether a call at a breakpoint is still stopped.
@@ -156,7 +151,6 @@ type hold struct {
 
 type call struct {
 	Held
-	orders   []int64 // orders of the call that have a breakpoint
 	ctx      context.Context
 	by       *hold // the breakpoint that stops the call; nil if none does
 	outcome  Outcome
@@ -325,21 +319,21 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 // PhaseEnded must be called after each phase. It waits while a breakpoint stops the grab at the end
 // of that phase.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
-	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
+	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase})
 	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
 }
 
-func newCall(ctx context.Context, name Call, orders ...int64) *call {
-	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
+func newCall(ctx context.Context, name Call) *call {
+	return &call{Held: Held{Call: name, State: Released}, ctx: ctx, answered: make(chan struct{})}
 }
 
 // begin counts a call and checks whether a breakpoint stops it. If no breakpoint covers the call's
-// orders, it returns nil.
+// order, it returns nil.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	name, orders := h.nameLocked(op)
-	if len(orders) == 0 {
+	name := Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
+	if !slices.ContainsFunc(h.set, func(l *hold) bool { return l.covers(op.Order) }) {
 		delete(h.resent, name) // its breakpoint was removed before the client sent the script again
 		return nil
 	}
@@ -348,51 +342,12 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 		return c
 	}
 	h.counts[name]++
-	c := newCall(ctx, name, orders...)
-	c.N, c.Shared = h.counts[name], op.Order == 0
+	c := newCall(ctx, name)
+	c.N = h.counts[name]
 	if h.meetLocked(c, false) {
 		c.State, c.released = Waiting, make(chan struct{})
 	}
 	return c
-}
-
-// nameLocked identifies a call by everything but its number. orders contains the call's orders that
-// have breakpoints. A renewal is named after the first of them.
-func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
-	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
-	if op.Order != 0 {
-		if h.coveringLocked(op.Order) != nil {
-			orders = []int64{op.Order}
-		}
-		return c, orders
-	}
-	for _, key := range op.Keys {
-		id := orderIn(key)
-		l := h.coveringLocked(id)
-		if l == nil {
-			continue
-		}
-		if orders = append(orders, id); len(orders) == 1 {
-			c.Order, c.Phase = id, tap.Renew
-			if len(l.Drivers) > 0 {
-				c.Driver = l.Drivers[0]
-			}
-		}
-	}
-	return c, orders
-}
-
-func (h *Holds) coveringLocked(order int64) *hold {
-	return catalog.First(h.set, func(l *hold) bool { return l.covers(order) })
-}
-
-// orderIn returns the order ID between the braces in a key, such as 7 for "grab:NAME:{7}", or 0 if
-// there is none.
-func orderIn(key string) int64 {
-	_, rest, _ := strings.Cut(key, "{")
-	digits, _, _ := strings.Cut(rest, "}")
-	id, _ := strconv.ParseInt(digits, 10, 64)
-	return id
 }
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
@@ -424,10 +379,7 @@ func (p Point) matches(c Call, after bool) bool {
 }
 
 func (l *hold) appliesTo(c *call) bool {
-	if !slices.ContainsFunc(c.orders, l.covers) {
-		return false
-	}
-	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
+	return l.covers(c.Order) && (len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver))
 }
 
 // awaitRelease waits until no breakpoint stops the call, and returns the context with which to send

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -185,21 +184,16 @@ func TestErrorsAreReplies(t *testing.T) {
 	}
 }
 
-// TestSharedCalls checks that a call with the keys of several orders reaches the holds of each of these
-// orders, but no others.
-func TestSharedCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		holds := new(control.Holds)
-		for _, order := range []int64{7, 8, 9} {
-			holds.Set(strconv.Itoa(int(order)), control.Hold{At: control.Point{Phase: tap.Renew, N: 1}, First: order, Count: 1, Drivers: []int64{order}, Outcome: control.Delivered})
-		}
-		if err := holds.Do(t.Context(), tap.Op{Keys: []string{"grab:{8}", "grab:{9}", "grab:{1}"}}, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
-		if all := holds.All(); len(all["7"]) != 0 || len(all["8"]) != 1 || len(all["9"]) != 1 || !all["9"][0].Shared {
-			t.Errorf("met %v", all)
-		}
-	})
+// TestCallsOutsideGrabs checks that a call that belongs to no grab reaches no hold.
+func TestCallsOutsideGrabs(t *testing.T) {
+	holds := new(control.Holds)
+	holds.Set("here", control.Hold{First: 7, Count: 1})
+	if err := holds.Do(t.Context(), tap.Op{Phase: tap.Renew}, func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if all := holds.All(); len(all["here"]) != 0 {
+		t.Errorf("met %v", all)
+	}
 }
 
 // TestPointGrammar parses every text of up to four words, and compares the result with a regular expression.
@@ -335,7 +329,7 @@ func sends(ctx context.Context, h *control.Holds, op tap.Op, answers []error, ap
 }
 
 func acquiring(driver int64) tap.Op {
-	return tap.Op{Order: 7, Driver: driver, Phase: tap.Acquire, Target: "redis", Keys: []string{"grab:{7}"}}
+	return tap.Op{Order: 7, Driver: driver, Phase: tap.Acquire, Target: "redis"}
 }
 
 func callOf(op tap.Op, n int) control.Call {
@@ -349,7 +343,7 @@ func TestReleaseByName(t *testing.T) {
 		var h control.Holds
 		h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{2, 1}})
 		var applied int
-		for _, op := range []tap.Op{acquiring(3), {Order: 8, Driver: 1, Phase: tap.Acquire, Target: "redis"}, {Keys: []string{"grab:{70}"}}} {
+		for _, op := range []tap.Op{acquiring(3), {Order: 8, Driver: 1, Phase: tap.Acquire, Target: "redis"}, {Target: "redis"}} {
 			if err := <-sends(t.Context(), &h, op, once, &applied); err != nil {
 				t.Errorf("%+v: %v, want it to pass", op, err)
 			}
@@ -358,7 +352,7 @@ func TestReleaseByName(t *testing.T) {
 		synctest.Wait()
 		second := sends(t.Context(), &h, acquiring(1), once, &applied)
 		synctest.Wait()
-		batch := sends(t.Context(), &h, tap.Op{Target: "redis", Keys: []string{"grab:{7}"}}, once, &applied)
+		third := sends(t.Context(), &h, tap.Op{Order: 7, Driver: 2, Phase: tap.Renew, Target: "redis"}, once, &applied)
 		synctest.Wait()
 		names := heldOf(t, &h, control.Waiting)
 		renewal := control.Call{Order: 7, Driver: 2, Phase: tap.Renew, N: 1, Target: "redis"}
@@ -374,7 +368,7 @@ func TestReleaseByName(t *testing.T) {
 			}
 		}
 		<-second
-		<-batch
+		<-third
 		if err := h.Remove("replay"); err != nil {
 			t.Error(err)
 		}
