@@ -25,9 +25,7 @@ type etcdTap struct {
 }
 
 func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	op := e.op
-	op.Keys = etcdKeys(req)
-	return e.tap(ctx, OpFrom(ctx, op), func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) })
+	return e.tap(ctx, OpFrom(ctx, e.op), func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) })
 }
 
 func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -64,26 +62,4 @@ func (s *etcdKeepAlive) RecvMsg(m any) error {
 		}
 		return s.ClientStream.RecvMsg(m)
 	})
-}
-
-func etcdKeys(req any) []string {
-	switch r := req.(type) {
-	case *pb.PutRequest:
-		return []string{string(r.Key)}
-	case *pb.RangeRequest:
-		return []string{string(r.Key)}
-	case *pb.TxnRequest:
-		var keys []string
-		for _, op := range r.Success {
-			switch op := op.Request.(type) {
-			case *pb.RequestOp_RequestPut:
-				keys = append(keys, etcdKeys(op.RequestPut)...)
-			case *pb.RequestOp_RequestRange:
-				keys = append(keys, etcdKeys(op.RequestRange)...)
-			}
-		}
-		return keys
-	default:
-		return nil
-	}
 }

@@ -37,11 +37,10 @@ const DB = "db"
 // Op describes one remote call.
 type Op struct {
 	Instance string
-	Order    int64 // 0 if the call belongs to no grab, or to several grabs (a batch of renewals; see Keys)
+	Order    int64 // 0 if the call belongs to no grab
 	Driver   int64
 	Phase    Phase
-	Target   string   // the server: "redis", "redlock-3", DB, …
-	Keys     []string // the keys in the call, if it has any
+	Target   string // the server: "redis", "redlock-3", DB, …
 }
 
 // Tap is called instead of a remote call. To make the call, it calls send. It may wait first, or
@@ -91,13 +90,13 @@ func OpFrom(ctx context.Context, op Op) Op {
 	return op
 }
 
-// Around returns a function that makes a call through t, for clients that do not support hooks. key
-// names the data that the call accesses. If t is nil, Around returns nil.
+// Around returns a function that makes a call through t, for clients that do not support hooks. It
+// ignores the key. If t is nil, Around returns nil.
 func Around(t Tap, instance, target string) func(ctx context.Context, key string, call func() error) error {
 	if t == nil {
 		return nil
 	}
-	return func(ctx context.Context, key string, call func() error) error {
-		return t(ctx, OpFrom(ctx, Op{Instance: instance, Target: target, Keys: []string{key}}), func(context.Context) error { return call() })
+	return func(ctx context.Context, _ string, call func() error) error {
+		return t(ctx, OpFrom(ctx, Op{Instance: instance, Target: target}), func(context.Context) error { return call() })
 	}
 }

@@ -188,7 +188,7 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 			w.since = time.Now()
 		})
 		ctx, span := t.tracer.Start(ctx, op.Target, trace.WithSpanKind(trace.SpanKindClient),
-			trace.WithAttributes(attribute.String("phase", string(op.Phase)), attribute.StringSlice("keys", op.Keys)))
+			trace.WithAttributes(attribute.String("phase", string(op.Phase))))
 		defer span.End()
 		err := send(ctx)
 		if err != nil && !errors.Is(err, redis.Nil) {

@@ -13,11 +13,6 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// about returns a function that reports whether a call is about the given node.
-func about(node string) func(tap.Op) bool {
-	return func(op tap.Op) bool { return slices.Contains(op.Keys, node) }
-}
-
 // TestZooKeeperNodeAheadGoesBeforeItIsWatched deletes the node ahead after a waiter has read the
 // queue, but before it watches that node. The waiter must read the queue again, because another
 // client may be first.
@@ -31,8 +26,14 @@ func TestZooKeeperNodeAheadGoesBeforeItIsWatched(t *testing.T) {
 	must(t, err)
 	node := dir(key) + "/" + slices.MaxFunc(nodes, bySequence)
 
-	g := newGate(about(node)) // the third client's first call about the second client's node is the watch
-	third, cancel := trying(t, b.locker(t, 10*time.Second, 20*time.Second, g.tap), key)
+	g := newGate(func(tap.Op) bool { return true })
+	watches := func(ctx context.Context, path string, call func() error) error {
+		if path != node { // the third client's first call about the second client's node is the watch
+			return call()
+		}
+		return g.tap(ctx, tap.Op{}, func(context.Context) error { return call() })
+	}
+	third, cancel := trying(t, b.zooKeeper(t, 10*time.Second, 20*time.Second, watches), key)
 	defer cancel()
 	<-g.reached
 	hangUp()
@@ -93,9 +94,9 @@ func TestZooKeeperDeletesTheNodeOfAFailedCreate(t *testing.T) {
 	must(t, acquire(t, b.locker(t, 10*time.Second, 0, nil), key).Release(t.Context())) // creates the parent
 	var once sync.Once
 	created, answer := make(chan struct{}), make(chan struct{})
-	lossy := func(ctx context.Context, op tap.Op, send func(context.Context) error) error {
-		err := send(ctx)
-		if strings.HasPrefix(op.Keys[0], dir(key)+"/") {
+	lossy := func(_ context.Context, path string, call func() error) error {
+		err := call()
+		if strings.HasPrefix(path, dir(key)+"/") {
 			once.Do(func() {
 				close(created)
 				<-answer
@@ -104,7 +105,7 @@ func TestZooKeeperDeletesTheNodeOfAFailedCreate(t *testing.T) {
 		}
 		return err
 	}
-	got, hangUp := trying(t, b.locker(t, 10*time.Second, 0, lossy), key)
+	got, hangUp := trying(t, b.zooKeeper(t, 10*time.Second, 0, lossy), key)
 	<-created
 	hangUp()
 	if <-got != nil {
