@@ -37,14 +37,10 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
-	ourVersions := []int64{}
-	for _, source := range p.ListSources() {
-		ourVersions = append(ourVersions, source.Version)
-	}
 	// Check the owner before taking the lock, because the lock creates a file next to a database
 	// that may not be ours.
 	if d == SQLite {
-		if err := checkOwner(ctx, db, d, ourVersions); err != nil {
+		if err := checkOwner(ctx, db, d); err != nil {
 			return err
 		}
 	}
@@ -54,7 +50,7 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	if err := checkOwner(ctx, db, d, ourVersions); err != nil {
+	if err := checkOwner(ctx, db, d); err != nil {
 		return err
 	}
 	if _, err := p.Up(ctx); err != nil {
