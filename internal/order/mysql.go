@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +29,7 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.Logger = driverLog{opts.Log}
+	cfg.Logger = new(mysql.NopLogger) // callers get the same information as errors
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, nil, errMySQLDSN
@@ -74,12 +73,6 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	return cfg, nil
 }
-
-// driverLog logs the driver's messages about broken connections. It uses debug level, because the
-// driver also returns these problems as errors.
-type driverLog struct{ *slog.Logger }
-
-func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
 // createMySQL inserts count orders with one statement. In every lock mode, InnoDB assigns consecutive
 // IDs within one such statement, but not across several statements.

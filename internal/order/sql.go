@@ -46,7 +46,7 @@ type Options struct {
 	// instances stay below the usual server limit of 151. Sessions use at most three quarters of
 	// the connections.
 	MaxConns int
-	// Log receives messages about broken connections and unconfirmed commits. It may be nil.
+	// Log receives messages about unconfirmed commits. It may be nil.
 	Log *slog.Logger
 }
 

@@ -70,7 +70,7 @@ func newZKLocker(env Env) (Locker, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, serverTimeout)
 	defer cancel()
 	var err error
-	if l.session, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired, env.Log); err != nil {
+	if l.session, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired); err != nil {
 		l.cancel()
 		return nil, err
 	}

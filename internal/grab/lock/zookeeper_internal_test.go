@@ -69,7 +69,7 @@ func TestSessionClosesUnderRequests(t *testing.T) {
 				},
 			}
 			go acceptSession(t, server)
-			s, err := e.Connect(t.Context(), time.Second, func() {}, nil)
+			s, err := e.Connect(t.Context(), time.Second, func() {})
 			if err != nil {
 				t.Fatal(err)
 			}

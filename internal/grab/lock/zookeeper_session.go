@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"log"
 	"math"
 	"net"
 	"strings"
@@ -85,7 +85,7 @@ type ZooKeeperSession struct {
 
 // Connect starts a session and waits until a server accepts it. If the session expires later, the
 // session calls expired in the background. expired must not block.
-func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*ZooKeeperSession, error) {
+func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func()) (*ZooKeeperSession, error) {
 	s := &ZooKeeperSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
 		s.connect = net.DialTimeout
@@ -103,7 +103,7 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	}
 	var err error
 	s.Conn, s.ended, err = zk.Connect(e.Servers, min(timeout, math.MaxInt32*time.Millisecond),
-		zk.WithDialer(s.dial), zk.WithEventCallback(watch), zk.WithLogger(zkLog{log}), zk.WithLogInfo(false),
+		zk.WithDialer(s.dial), zk.WithEventCallback(watch), zk.WithLogger(noLog),
 		zk.WithMaxBufferSize(e.Buffer), zk.WithMaxConnBufferSize(cmp.Or(e.Buffer, zkBuffer)))
 	if err != nil {
 		return nil, fmt.Errorf("lock: ZooKeeper: %w", err)
@@ -167,15 +167,8 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog writes the ZooKeeper client's log at debug level, because callers get the same
-// information as errors.
-type zkLog struct{ *slog.Logger }
-
-func (l zkLog) Printf(format string, args ...any) {
-	if l.Logger != nil {
-		l.Debug("zookeeper: " + fmt.Sprintf(format, args...))
-	}
-}
+// noLog discards the ZooKeeper client's log, because callers get the same information as errors.
+var noLog = log.New(io.Discard, "", 0)
 
 // Lease returns how long the session lasts without a message from the client.
 func (s *ZooKeeperSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }

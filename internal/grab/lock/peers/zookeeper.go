@@ -51,7 +51,7 @@ func newZKLock(env lock.Env) (lock.Locker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
 	var err error
-	l.session, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired, env.Log)
+	l.session, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired)
 	return l, err
 }
 
