@@ -1,9 +1,11 @@
 package grab
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -394,4 +397,19 @@ func readBody(c *gin.Context, v any) error {
 		return badRequest("bad_body", "the body ended early: %v", err)
 	}
 	return decode(b, v)
+}
+
+// decode decodes a JSON object into v and rejects unknown fields. Its errors are sent to the
+// client.
+func decode(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if _, more := d.Token(); err == nil && more != io.EOF {
+		err = errors.New("extra data after the JSON object")
+	}
+	if err != nil {
+		return badRequest("bad_body", "the body cannot be read (%s): send one JSON object", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
 }
