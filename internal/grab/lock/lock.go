@@ -8,8 +8,8 @@
 // from an Env, which contains the server clients. Locker.Acquire returns a Lease, and Lease.Release
 // ends it. The service, the benchmark and the explorer all run the same code.
 //
-// Each strategy has its own file. The comment at the top describes the algorithm and how the lock
-// can fail. In these comments, A, B and C are clients. The field Breaks lists failure mode IDs,
+// Each strategy has its own file, which it may share with a variant. Its comment describes the
+// algorithm and how the lock can fail. In these comments, A, B and C are clients. The field Breaks lists failure mode IDs,
 // such as F11 (see docs/failure-modes.md). For most of them, a file in internal/explore/testdata
 // shows the failure step by step.
 //

@@ -40,13 +40,38 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return stockLocker{env, false}, nil },
 }
 
+// redisStockReturned is redis-stock, except that a client returns its reserved unit if it has not
+// sold it. A client that has died returns nothing.
+//
+// The strategy fails if a write is delayed. A gets no reply to its write and returns the unit. B
+// reserves the same unit and reads that the order is still open. A's write then arrives, and B
+// writes too.
+var redisStockReturned = variant(redisStock, Strategy{
+	Name:   "redis-stock-returned",
+	Title:  "redis-stock that returns unsold units",
+	Claims: catalog.ClaimsOf("returned"),
+	// This claim replaces the one of redis-stock, because here, the client returns the unit instead
+	// of leaving it unsold.
+	InSearch: []SearchClaim{{
+		Faults: []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}, As: catalog.RedisRestart, Units: 2,
+		Why: "if an order has several units, a client whose write got no reply gives back a unit that it has sold, and a third driver gets it",
+	}},
+	Breaks: []string{"F42", "F43", "F44"},
+	New:    func(env Env) (Locker, error) { return stockLocker{env, true}, nil },
+})
+
 // stockKeep is how long Redis keeps an order's unit count after the last request for it.
 const stockKeep = 24 * time.Hour
 
-//go:embed redis_stock.lua
-var redisStockLua string
+var (
+	//go:embed redis_stock.lua
+	redisStockLua string
+	//go:embed redis_stock_return.lua
+	redisStockReturnLua string
 
-var stockScript = redis.NewScript(redisStockLua)
+	stockScript = redis.NewScript(redisStockLua)
+	stockReturn = redis.NewScript(redisStockReturnLua)
+)
 
 // A stockLocker reserves individual units of an order in Redis, instead of locking the whole order.
 type stockLocker struct {
