@@ -114,25 +114,6 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections per Redis client in advance, so that the first requests need not wait
-// for connections. It ignores errors.
-func (c *clients) warm(ctx context.Context, n int) {
-	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
-		single, ok := client.(*redis.Client)
-		if !ok {
-			continue
-		}
-		conns := make([]*redis.Conn, n)
-		for i := range conns {
-			conns[i] = single.Conn()
-			_ = conns[i].Ping(ctx).Err() // ignore the error, because a request that needs this connection will report it
-		}
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	}
-}
-
 func (c *clients) Close() error {
 	return errors.Join(catalog.Map(c.closers, func(closeClient func() error) error { return closeClient() })...)
 }

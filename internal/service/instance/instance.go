@@ -165,7 +165,6 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		Ready: readiness(store, clients), Metrics: newMetrics(&sent), Log: log, Lab: cfg.Lab,
 	})
 	if harness != nil {
-		clients.warm(ctx, minIdleNode)
 		handler = harness.Handler(handler)
 	}
 	log.Info("listening", "addr", listener.Addr().String(), "strategy", cfg.Strategy)
