@@ -2,7 +2,7 @@
 //
 // A grab reads the order, works for a while, and records the winner in the tables orders and wins.
 // Each strategy protects these steps in a different way. loadgen tests the service as configured in
-// target.yaml, and selects the strategy for each test with PUT /strategy.
+// target.yaml: it creates the tables and the orders, and selects the strategy with PUT /strategy.
 package main
 
 import (
@@ -21,11 +21,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
-
-const tables = `
-CREATE TABLE IF NOT EXISTS orders (id BIGINT PRIMARY KEY, status INT NOT NULL DEFAULT 0);
-CREATE TABLE IF NOT EXISTS wins (id BIGSERIAL PRIMARY KEY, order_id BIGINT NOT NULL, driver_id BIGINT NOT NULL);
-CREATE INDEX IF NOT EXISTS wins_order ON wins (order_id)`
 
 type service struct {
 	pool     *pgxpool.Pool
@@ -130,21 +125,6 @@ func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won 
 	return s.checkThenAct(ctx, order, driver)
 }
 
-// insertOrders creates orders with consecutive IDs, and returns the first ID.
-func (s *service) insertOrders(ctx context.Context, count int64) (first int64, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE"); err != nil {
-			return err
-		}
-		if err := tx.QueryRow(ctx, "SELECT COALESCE(MAX(id), 0) + 1 FROM orders").Scan(&first); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "INSERT INTO orders (id) SELECT generate_series($1::bigint, $2::bigint)", first, first+count-1)
-		return err
-	})
-	return first, err
-}
-
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -183,47 +163,24 @@ func (s *service) use(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, body)
 }
 
-func (s *service) openOrders(w http.ResponseWriter, r *http.Request) {
-	var body struct{ Count int64 }
-	if json.NewDecoder(r.Body).Decode(&body) != nil || body.Count < 1 {
-		answer(w, http.StatusBadRequest, "want {\"count\": N}")
-		return
-	}
-	first, err := s.insertOrders(r.Context(), body.Count)
-	if err != nil {
-		answer(w, http.StatusInternalServerError, err.Error())
-		return
-	}
-	answer(w, http.StatusCreated, map[string]int64{"first_id": first, "count": body.Count})
-}
-
 func main() {
 	port := flag.Int("port", 8004, "port to listen on")
 	db := flag.String("db", "postgres://postgres@127.0.0.1/postgres", "URL of the database")
 	work := flag.Duration("work", 5*time.Millisecond, "how long a grab works between read and write")
-	create := flag.Bool("create", false, "create the tables and exit")
 	flag.Parse()
-	ctx := context.Background()
 	cfg, err := pgxpool.ParseConfig(*db)
 	if err != nil {
 		log.Fatal(err)
 	}
 	cfg.MaxConns = 200 // each driver that waits for a lock occupies a connection
 	s := &service{work: *work}
-	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+	if s.pool, err = pgxpool.NewWithConfig(context.Background(), cfg); err != nil {
 		log.Fatal(err)
-	}
-	if *create {
-		if _, err := s.pool.Exec(ctx, tables); err != nil {
-			log.Fatal(err)
-		}
-		return
 	}
 	names := slices.Sorted(maps.Keys(strategies))
 	none := "none"
 	s.strategy.Store(&none)
 	http.HandleFunc("POST /orders/{order}/grab", s.grab)
-	http.HandleFunc("POST /orders", s.openOrders)
 	http.HandleFunc("PUT /strategy", s.use)
 	http.HandleFunc("GET /strategies", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, names) })
 	http.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

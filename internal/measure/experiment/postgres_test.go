@@ -10,6 +10,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
 )
 
 // TestPostgresService checks that faults strike the PostgreSQL example at every point, and that
@@ -24,11 +25,17 @@ func TestPostgresService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	create, err := fleet.ParseMigration(exe + " -create -db postgres://{db_user}@{postgres_host}:{postgres_port}/{db_name}")
-	if err != nil {
-		t.Fatal(err)
+	for _, statement := range []string{
+		"CREATE TABLE orders (id BIGINT PRIMARY KEY, status INT NOT NULL DEFAULT 0)",
+		"CREATE TABLE wins (id BIGSERIAL PRIMARY KEY, order_id BIGINT NOT NULL, driver_id BIGINT NOT NULL)",
+	} {
+		create, err := fleet.ParseMigration("sql: " + statement)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Migrations = append(s.Migrations, create)
 	}
-	s.Ready, s.Migrations = "/healthz", []fleet.Migration{create}
+	s.Ready = "/healthz"
 	cfg := small(t, stack.Local)
 	cfg.Service, cfg.Faults, cfg.Workers, cfg.Rate, cfg.Together = &s, []catalog.Fault{catalog.NoFault, catalog.Cancel}, 2, 0, true
 	cfg.TTL, cfg.Stack.Postgres, cfg.Stack.Logs, cfg.Budget = time.Second, true, cfg.Out, 10*time.Minute
@@ -38,6 +45,10 @@ func TestPostgresService(t *testing.T) {
 		cfg.Target.Strategies = append(cfg.Target.Strategies, "cas", "advisory", "advisory-pooled")
 	}
 	cfg.Target.Database.Query = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
+	cfg.Target.FirstOrder = 1
+	if _, cfg.Target.Open, err = (target.Spec{OpenOrders: []string{"sql: INSERT INTO orders (id) VALUES ({order})"}}).Compile(); err != nil {
+		t.Fatal(err)
+	}
 	run, err := execute(t, t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
