@@ -8,10 +8,10 @@
 // from an Env, which contains the server clients. Locker.Acquire returns a Lease, and Lease.Release
 // ends it. The service, the benchmark and the explorer all run the same code.
 //
-// Each strategy has its own file, which it may share with a variant. Its comment describes the
-// algorithm and how the lock can fail. In these comments, A, B and C are clients. The field Breaks lists failure mode IDs,
-// such as F11 (see docs/failure-modes.md). For most of them, a file in internal/explore/testdata
-// shows the failure step by step.
+// Each strategy has its own file, which it may share with its variants. Its comment describes the
+// algorithm and how the lock can fail. In these comments, A, B and C are clients. The field Breaks
+// lists failure mode IDs, such as F11 (see docs/failure-modes.md). For most of them, a file in
+// internal/explore/testdata shows the failure step by step.
 //
 // Start with setnx.go. Code shared by several strategies is in rediskey.go (a lock made of one
 // Redis key), renewer.go, notifier.go, poll.go, keyedmutex.go and mysql_session.go. Package
@@ -197,6 +197,14 @@ type renewalKey struct{}
 // renewed with the time at which it will now end. renewed must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
+}
+
+type driverKey struct{}
+
+// WithDriver returns a context that passes the driver ID to an acquire. Without an ID, each acquire
+// counts as a new driver.
+func WithDriver(ctx context.Context, driver int64) context.Context {
+	return context.WithValue(ctx, driverKey{}, driver)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
