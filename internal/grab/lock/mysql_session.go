@@ -9,8 +9,67 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
+
+// mysqlGetLock uses GET_LOCK, a named lock that belongs to a database session. The lock has no
+// expiry. It ends with its session, for example when the process dies. If the work hangs, the lock
+// remains.
+//
+// If the server ends A's session, B may lock and write while A still works. A then writes nothing,
+// because it reads and writes only in the session that has ended.
+//
+// Lock names are global to the server, so clients of different databases can block each other.
+var mysqlGetLock = Strategy{
+	Name:     "mysql-getlock",
+	Title:    "GET_LOCK; the same session reads and writes",
+	Family:   "database",
+	Source:   "MySQL and MariaDB manuals: GET_LOCK",
+	Needs:    SQL | SQLLocks,
+	Guard:    order.Naive,
+	Claims:   catalog.ClaimsOf("session"),
+	Excludes: catalog.Global,
+	Waiter:   "waits in the database",
+	Breaks:   []string{"F15", "F32"},
+	Promises: Promises{InOrder: catalog.PerProcess},
+	New: func(env Env) (Locker, error) {
+		take := func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
+			return tx.LockName(ctx, key, wait)
+		}
+		return &sessionLocker{env: env, take: take}, nil
+	},
+}
+
+// mysqlForUpdate locks the order's row with SELECT … FOR UPDATE, in a transaction that also records
+// the winner. A holder that loses its session cannot write. If the work hangs, the row stays
+// locked.
+var mysqlForUpdate = Strategy{
+	Name:     "mysql-forupdate",
+	Title:    "SELECT … FOR UPDATE, in a transaction that spans the work",
+	Family:   "database",
+	Source:   "MySQL manual: InnoDB locking reads",
+	Needs:    SQL | SQLLocks,
+	Guard:    order.Naive,
+	Claims:   catalog.ClaimsOf("session"),
+	Excludes: catalog.Global,
+	Waiter:   "waits in the database",
+	// Recording the winner commits the transaction, which unlocks the row before the grab has
+	// ended.
+	UntilClaim: true,
+	Breaks:     []string{"F15", "F32"},
+	Promises:   Promises{InOrder: catalog.PerProcess},
+	New: func(env Env) (Locker, error) {
+		take := func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
+			id, err := OrderOf(key)
+			if err != nil {
+				return false, err
+			}
+			return tx.LockRow(ctx, id, wait)
+		}
+		return &sessionLocker{env: env, take: take}, nil
+	},
+}
 
 // serverWait limits how long one SQL statement waits for a lock. It is short, because the database
 // keeps waiting even after the client has disconnected.
