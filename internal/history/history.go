@@ -2,7 +2,11 @@
 // their event times are comparable.
 package history
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // ProbeDriver is the lowest ID of drivers that only make test grabs. The load uses lower driver
 // IDs.
@@ -81,3 +85,13 @@ var Discard Recorder = discard{}
 type discard struct{}
 
 func (discard) Record(Event) {}
+
+// Clock returns the time on CLOCK_MONOTONIC, the clock that all processes on the host share. Go's own
+// monotonic clock begins at zero in each process.
+func Clock() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic("history: CLOCK_MONOTONIC: " + err.Error()) // cannot happen, because every supported system has this clock
+	}
+	return time.Duration(ts.Nano())
+}
