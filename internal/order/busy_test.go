@@ -33,8 +33,8 @@ func TestIsBusy(t *testing.T) {
 		{conn: "a", statement: "CREATE TABLE t (x INT)", refused: true},
 		{conn: "a", statement: "INSERT INTO t VALUES (1)"},
 		{conn: "a", statement: "INSERT INTO t VALUES (1)", refused: true},
-		{conn: "a", statement: beginWriting},
-		{conn: "b", statement: beginWriting, refused: true, busy: true},
+		{conn: "a", statement: sqliteDialect.begin},
+		{conn: "b", statement: sqliteDialect.begin, refused: true, busy: true},
 		{conn: "a", statement: "ROLLBACK"},
 		{conn: "b", statement: "BEGIN"},
 		{conn: "b", statement: "SELECT COUNT(*) FROM t"}, // from here on, b sees the database in this state

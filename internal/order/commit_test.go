@@ -165,9 +165,13 @@ func TestCancelledBeforeCommit(t *testing.T) {
 }
 
 // TestHeldWriter checks that a writer that is held before its first statement does not block another one.
+// In SQLite, it does block others, because the writers of a process share one connection.
 func TestHeldWriter(t *testing.T) {
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {
+			if db.name == "SQLite" {
+				t.SkipNow()
+			}
 			lossy := &lossy{}
 			s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
 			id, err := s.Create(t.Context(), 1, 1)

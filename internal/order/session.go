@@ -73,6 +73,9 @@ func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) e
 	return nil
 }
 
+// beginLimit limits how long a transaction waits for a database that another process has locked.
+const beginLimit = 10 * time.Second
+
 func (x *session) begin(ctx context.Context) error {
 	switch {
 	case x.dead != nil:
@@ -80,7 +83,12 @@ func (x *session) begin(ctx context.Context) error {
 	case x.begun:
 		return nil
 	}
-	if _, err := x.conn.ExecContext(ctx, x.dialect.begin); err != nil {
+	began := time.Now()
+	_, err := x.conn.ExecContext(ctx, x.dialect.begin)
+	for x.isBusy != nil && x.isBusy(err) && ctx.Err() == nil && time.Since(began) < beginLimit {
+		_, err = x.conn.ExecContext(ctx, x.dialect.begin)
+	}
+	if err != nil {
 		x.discard(err) // the server may have started a transaction
 		return fmt.Errorf("order: begin: %w", withCause(ctx, err))
 	}

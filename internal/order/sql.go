@@ -31,9 +31,10 @@ type SQL struct {
 // dialect describes what is special about one kind of database.
 type dialect struct {
 	schema  migrations.Dialect
-	now     string // an SQL expression for the current time in UTC
-	version string // a query for the name and version of the database
-	begin   string // the statement that begins a transaction
+	now     string           // an SQL expression for the current time in UTC
+	version string           // a query for the name and version of the database
+	begin   string           // the statement that begins a transaction
+	isBusy  func(error) bool // reports whether begin may be repeated after this error; may be nil
 
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -24,21 +25,19 @@ var sqliteDialect = dialect{
 	version: "SELECT 'SQLite ' || sqlite_version()",
 	// Take the write lock at the beginning. Otherwise, a transaction that begins with a read could
 	// fail later because of another transaction's write.
-	begin:  beginWriting,
+	begin:  "BEGIN IMMEDIATE",
+	isBusy: isBusy,
 	create: createSQLite,
 }
 
 // sqliteNow is an SQL expression for the current time in UTC, with milliseconds.
 const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
-const beginWriting = "BEGIN IMMEDIATE"
-
-// These are the timeouts of a statement that waits for the database file's lock. A writer waits
-// only briefly each time, so that it can check its context in between.
+// These are the timeouts of a statement that waits until another process unlocks the database file. A
+// writer waits only briefly each time, so that it can check its context in between.
 const (
 	readerBusy = 5 * time.Second
-	writerBusy = 20 * time.Millisecond
-	sqliteWait = 10 * time.Second
+	writerBusy = 100 * time.Millisecond
 )
 
 func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
@@ -49,7 +48,7 @@ func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
 	s := &SQL{
 		dialect: sqliteDialect,
 		reads:   pool(opts.Wrap(sqliteConnector(path, readerBusy)), opts.MaxConns),
-		writes:  pool(opts.Wrap(writerQueue{sqliteConnector(path, writerBusy), make(chan struct{}, 1)}), opts.MaxConns),
+		writes:  pool(opts.Wrap(sqliteConnector(path, writerBusy)), 1), // the writers queue, because SQLite would make them sleep and retry
 		log:     opts.Log,
 	}
 	return s, &gormsqlite.Dialector{Conn: s.reads}, nil
@@ -97,6 +96,13 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	return c.Driver().Open(string(c))
+}
+
+// isBusy reports whether another process has locked the database file.
+func isBusy(err error) bool {
+	const busy, primary = 5, 0xff // the error code SQLITE_BUSY, and the mask for the primary part of a code
+	e, ok := errors.AsType[*gosqlite.Error](err)
+	return ok && e.Code()&primary == busy
 }
 
 // createSQLite inserts count orders. Their IDs are consecutive, because there is only one writer.
