@@ -243,13 +243,11 @@ func (s *Search) learn(j job, t *Trace) {
 	s.run++
 	s.cut, s.hung = s.cut || t.Cut, s.hung || t.Hung
 	base := s.steps.prefix(t.Steps)
-	fresh := j.steps() // all states before this step are new
 	for i, p := range t.Points {
 		n := j.steps() + i
 		if !s.visit(p.State, l.cost, n) {
 			break
 		}
-		fresh = n + 1
 		for _, tr := range p.Transitions {
 			if n < len(t.Steps) && tr.Step == t.Steps[n] {
 				continue // this execution has already made this step
@@ -258,22 +256,8 @@ func (s *Search) learn(j job, t *Trace) {
 			next.queue.push(job{&base, uint16(n), s.steps.id(tr.Step), uint16(n + p.ToGo)})
 		}
 	}
-	s.reorder(base, t.Reorders, fresh)
 	for _, v := range t.Broken {
 		s.keepViolation(v, t)
-	}
-}
-
-// reorder queues one schedule for each element of orders. In that schedule, the step First comes
-// before the step at index At. reorder skips elements whose step is not before fresh, because the
-// search already knew the states from there on.
-func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
-	for _, o := range orders {
-		if o.At >= fresh {
-			break
-		}
-		other := append(slices.Clone(base[:o.At]), s.steps.id(o.First))
-		s.levels[s.at].queue.push(job{&other, uint16(o.At + 1), base[o.At], uint16(o.At + 2)})
 	}
 }
 

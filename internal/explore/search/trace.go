@@ -25,10 +25,9 @@ type Worker interface {
 
 // Trace is the record of one execution.
 type Trace struct {
-	Steps    []schedule.Step
-	Points   []BranchPoint // the branch points after the prescribed steps
-	Broken   []Violation
-	Reorders []Reorder
+	Steps  []schedule.Step
+	Points []BranchPoint // the branch points after the prescribed steps
+	Broken []Violation
 	// Impossible is the index of the first step that the worker could not execute. If all were
 	// possible, it is -1.
 	Impossible int
@@ -47,13 +46,6 @@ type BranchPoint struct {
 	State       Fingerprint
 	Transitions []Transition
 	ToGo        int // a lower bound on the number of further steps before a property can break
-}
-
-// Reorder asks the search to try a schedule in which the step First comes before the step at index
-// At.
-type Reorder struct {
-	At    int
-	First schedule.Step
 }
 
 // A Violation records which property an execution violated, and at which step.

@@ -279,12 +279,9 @@ func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on, x.before = l.Reduce, l.Before
 	t := &search.Trace{Impossible: -1}
-	for i, given := range task.Steps {
+	for _, given := range task.Steps {
 		if !x.add(t, given) && x.observe == nil {
 			return t
-		}
-		if i == len(task.Steps)-1 {
-			x.reorder(l, t)
 		}
 	}
 	for {
@@ -308,7 +305,6 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 		if t.Cut = len(t.Steps) == search.MaxSteps; t.Cut || !x.add(t, transitions[next].Step) {
 			break
 		}
-		x.reorder(l, t)
 	}
 	t.Broken = x.oracle.broken
 	return t
@@ -337,7 +333,6 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 			x.progressAt = x.world.elapsed()
 		}
 		x.reducer.quiet = x.leases.leasedActors() == leased && !slices.ContainsFunc(x.world.events, event.byLeases)
-		x.reducer.silent = x.reducer.quiet && len(x.world.events) == 0 && x.reducer.onlyLastContinued()
 		x.oracle.judge()
 		for _, inst := range woken {
 			inst.awake = nil
@@ -373,15 +368,6 @@ func (x *execution) wake(s schedule.Step) (woken []*instance) {
 func (inst *instance) wake() {
 	if inst.awake != nil {
 		close(inst.awake)
-	}
-}
-
-// reorder records in the trace which calls the search must also try before the last step.
-func (x *execution) reorder(l *Limits, t *search.Trace) {
-	if l.Reduce {
-		for _, c := range x.reducer.notCommuting() {
-			t.Reorders = append(t.Reorders, search.Reorder{At: len(t.Steps) - 1, First: c.step(schedule.Call)})
-		}
 	}
 }
 

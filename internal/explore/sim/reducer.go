@@ -3,8 +3,6 @@ package sim
 import (
 	"slices"
 
-	"grablab/internal/catalog"
-	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/tap"
 )
@@ -17,7 +15,6 @@ type reducer struct {
 
 	last         *call   // the last step's call, even if it arrived late
 	quiet        bool    // whether the last step changed nothing that a property depends on
-	silent       bool    // whether the last step changed only its server
 	struck       *node   // the server that the last step's fault affected; nil if none
 	alternatives []*call // the waiting calls that the search could have chosen instead of the last step
 	underway     []*call // the calls that were in flight before the last step, so that one of them could have arrived instead
@@ -27,7 +24,7 @@ type reducer struct {
 // so, the search skips it here, because it tries independent steps in only one order (partial-order
 // reduction).
 //
-// The order is: late arrivals, calls to lock servers, calls to the database, faults.
+// The order is: late arrivals, calls to lock servers, faults. Calls to the database commute with nothing.
 // docs/explore.md explains why the search still misses nothing.
 func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
@@ -45,21 +42,12 @@ func (r *reducer) commutes(c *call) bool {
 	case r.last.actor != c.actor || r.last.target == c.target || r.last.deliver != nil || c.deliver != nil:
 		return false
 	case r.last.node == nil || c.node == nil: // at least one of the calls goes to the database
-		return r.last.node == nil // notCommuting checks this assumption later
+		return false
 	case compareCalls(c, r.last) >= 0:
 		return false
 	default:
 		return r.last.phase == c.phase || r.quiet
 	}
-}
-
-// notCommuting returns the database calls whose order relative to the last step may matter. The
-// search must also try them before that step.
-func (r *reducer) notCommuting() []*call {
-	if r.last == nil || r.last.node == nil || r.silent {
-		return nil
-	}
-	return catalog.Filter(r.alternatives, func(c *call) bool { return c.actor == r.last.actor && c.target == schedule.DB })
 }
 
 // arrivesEarlier reports whether the search can skip a call's late arrival here, because it also
@@ -102,15 +90,4 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 		}
 	}
 	return all
-}
-
-// onlyLastContinued reports whether the last step released only one call, while all other calls
-// kept waiting.
-func (r *reducer) onlyLastContinued() bool {
-	r.gate.mu.Lock()
-	defer r.gate.mu.Unlock()
-	if len(r.gate.waiting) != len(r.alternatives)-1 || len(r.gate.inFlight) != len(r.underway) {
-		return false
-	}
-	return !slices.ContainsFunc(r.gate.waiting, func(c *call) bool { return !slices.Contains(r.alternatives, c) })
 }
