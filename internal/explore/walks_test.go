@@ -94,7 +94,7 @@ func newWalk(t *testing.T, st lock.Strategy, number uint64) walk {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
-	limits := &sim.Limits{Bounds: search.Cost{Preemptions: 2, Faults: 3}, Faults: explore.Faults, Properties: explore.Properties}
+	limits := &sim.Limits{Bounds: search.Cost{Preemptions: 2, Faults: 3}, Faults: explore.Faults}
 	var task search.Task
 	trace, err := cluster.Execute(limits, task)
 	for range 5 {

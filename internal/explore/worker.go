@@ -41,7 +41,7 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 		cluster.Actors = slices.Clone(cluster.Actors)
 		cluster.Actors[1].As = cluster.Actors[0].Name
 	}
-	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}
+	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Reduce: !cfg.NoReduce}
 	if !cfg.NoMerge {
 		limits.Visited = visited.Covers
 	}

@@ -9,10 +9,9 @@ import (
 
 // job is a schedule to execute: the first n steps of the schedule base, followed by the step then.
 type job struct {
-	base  *prefix // nil for the first schedule, which has no given steps
-	n     uint16
-	then  stepID
-	least uint16 // a lower bound on the schedule's number of steps when it fails
+	base *prefix // nil for the first schedule, which has no given steps
+	n    uint16
+	then stepID
 }
 
 // prefix lists the steps of an executed schedule. Several jobs may share a prefix, because each job
@@ -49,19 +48,19 @@ func (j job) steps() int {
 }
 
 type queue struct {
-	jobs  []job
-	least [MaxSteps + 2]int // counts the queued jobs by job.least
+	jobs   []job
+	counts [MaxSteps + 2]int // counts the queued jobs by their number of steps, of which the last may exceed MaxSteps
 }
 
 func (q *queue) push(j job) {
 	q.jobs = append(q.jobs, j)
-	q.least[min(int(j.least), len(q.least)-1)]++
+	q.counts[j.steps()]++
 }
 
 // shorter reports whether a queued job could lead to a failure after fewer than the given number of
 // steps.
 func (q *queue) shorter(steps int) bool {
-	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
+	return slices.ContainsFunc(q.counts[:min(steps, len(q.counts))], func(n int) bool { return n > 0 })
 }
 
 // take removes and returns up to n jobs from the front of the queue.
@@ -70,7 +69,7 @@ func (q *queue) take(n int) []job {
 	jobs := q.jobs[:n:n]
 	q.jobs = q.jobs[n:]
 	for _, j := range jobs {
-		q.least[min(int(j.least), len(q.least)-1)]--
+		q.counts[j.steps()]--
 	}
 	return jobs
 }

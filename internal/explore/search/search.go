@@ -203,7 +203,7 @@ func (s *Search) isPointless(j job) bool {
 	}
 	shortest := func(property string) (found, shortest bool) {
 		f, found := s.found[failure{property, ""}]
-		return found, found && (f.level < s.at || int(j.least) >= f.Step)
+		return found, found && (f.level < s.at || j.steps() >= f.Step)
 	}
 	if _, ended := shortest(catalog.Survives); ended {
 		return true
@@ -253,7 +253,7 @@ func (s *Search) learn(j job, t *Trace) {
 				continue // this execution has already made this step
 			}
 			next := s.levelOf(l.cost.Plus(tr.Cost))
-			next.queue.push(job{&base, uint16(n), s.steps.id(tr.Step), uint16(n + p.ToGo)})
+			next.queue.push(job{&base, uint16(n), s.steps.id(tr.Step)})
 		}
 	}
 	for _, v := range t.Broken {

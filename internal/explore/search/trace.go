@@ -45,7 +45,6 @@ type Transition struct {
 type BranchPoint struct {
 	State       Fingerprint
 	Transitions []Transition
-	ToGo        int // a lower bound on the number of further steps before a property can break
 }
 
 // A Violation records which property an execution violated, and at which step.

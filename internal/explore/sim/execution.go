@@ -20,10 +20,9 @@ import (
 
 // Limits restricts the steps that an execution may choose.
 type Limits struct {
-	Bounds     search.Cost
-	Faults     []catalog.Fault // the kinds of faults that the execution may inject
-	Properties []string        // the properties to check
-	Reduce     bool            // skip steps that only reorder independent calls
+	Bounds search.Cost
+	Faults []catalog.Fault // the kinds of faults that the execution may inject
+	Reduce bool            // skip steps that only reorder independent calls
 	// Visited reports whether the search already knows a state. If it does, the execution ends. If
 	// Visited is nil, every state counts as new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
@@ -285,12 +284,8 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 		}
 	}
 	for {
-		toGo := x.oracle.minSteps(l.Properties)
-		if toGo == neverSteps {
-			break
-		}
 		transitions, commuted := x.transitions(l, task.Cost)
-		here := search.BranchPoint{State: x.state(), Transitions: transitions, ToGo: toGo}
+		here := search.BranchPoint{State: x.state(), Transitions: transitions}
 		if l.Visited != nil && l.Visited(here.State, task.Cost, len(t.Steps)) {
 			break
 		}

@@ -177,11 +177,11 @@ func (w smallWorld) open(t *testing.T) *Cluster {
 func (w smallWorld) search(t *testing.T, cluster *Cluster, reduce bool, most int) searched {
 	t.Helper()
 	s := searched{visited: search.Visited{}, ended: map[search.Fingerprint]bool{}}
-	limits := &Limits{Bounds: w.bounds, Properties: catalog.PropertiesBy(catalog.Explore), Reduce: reduce, Visited: s.visited.Covers}
+	limits := &Limits{Bounds: w.bounds, Reduce: reduce, Visited: s.visited.Covers}
 	if w.fault != "" {
 		limits.Faults = []catalog.Fault{w.fault}
 	}
-	cfg := search.Config{Bounds: w.bounds, Properties: limits.Properties, Schedules: most}
+	cfg := search.Config{Bounds: w.bounds, Properties: catalog.PropertiesBy(catalog.Explore), Schedules: most}
 	summary, err := search.New(cfg, s.visited).Run(t.Context(), []search.Worker{smallWorker{cluster, limits, s.ended}}, nil)
 	if err != nil {
 		t.Fatal(err)
