@@ -15,7 +15,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
+// zkServer simulates a single ZooKeeper server with nodes, sessions and watches for the end of a
+// node. It refuses other watches.
 //
 // Unlike a real server, it ends each session exactly at its timeout and never removes empty
 // containers.
@@ -29,8 +30,7 @@ type zkServer struct {
 	begun        int64 // the number of sessions begun so far
 	conns        []*zkConn
 	closedUnread []*zkConn            // connections closed while their process was paused
-	data         map[string][]*zkConn // connections that watch a node, by path
-	children     map[string][]*zkConn // connections that watch a node's children, by path
+	watches      map[string][]*zkConn // connections that watch a node, by path
 
 	losing  map[*instance]bool   // instances that will lose their next reply and the connection
 	lost    bool                 // whether any connection has been lost
@@ -97,7 +97,7 @@ func (s *zkServer) reset() {
 	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // on a real server, any use of a lock creates these nodes
 	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
 	s.sessions, s.conns, s.closedUnread = map[int64]*zkSession{}, nil, nil
-	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
+	s.watches = map[string][]*zkConn{}
 	s.losing, s.answers, s.expired = map[*instance]bool{}, map[zkRequest]string{}, map[*instance]int{}
 }
 
@@ -255,10 +255,11 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 		return nil, code, textOfZK("delete", path, code, "done")
 	case zkExists, zkGetData, zkGetChildren:
 		n, ok := s.nodes[path]
-		if watch := r.bool(); watch && op == zkGetChildren && ok {
-			s.children[path] = append(s.children[path], c)
-		} else if watch && (op == zkExists || op == zkGetData && ok) {
-			s.data[path] = append(s.data[path], c)
+		switch watch := r.bool(); {
+		case watch && (op == zkGetChildren || op == zkExists && !ok):
+			return nil, errZKUnimplemented, textOfZK("watch", path, errZKUnimplemented, "")
+		case watch && ok:
+			s.watchLocked(c, path)
 		}
 		if !ok {
 			return nil, errZKNoNode, textOfZK("look at", path, errZKNoNode, "")
@@ -315,8 +316,6 @@ func (s *zkServer) createLocked(session int64, path string, data []byte, mode in
 	parent.created++
 	parent.children++
 	parent.pzxid = s.zxid
-	s.fireLocked(s.data, path, zk.EventNodeCreated)
-	s.fireLocked(s.children, parentOf(path), zk.EventNodeChildrenChanged)
 	return path, 0
 }
 
@@ -340,48 +339,27 @@ func (s *zkServer) removeLocked(path string) {
 	parent.children--
 	parent.pzxid = s.zxid
 	delete(s.nodes, path)
-	told := s.fireLocked(s.data, path, zk.EventNodeDeleted)
-	s.children[path] = slices.DeleteFunc(s.children[path], func(c *zkConn) bool { return slices.Contains(told, c) })
-	s.fireLocked(s.children, path, zk.EventNodeDeleted)
-	s.fireLocked(s.children, parentOf(path), zk.EventNodeChildrenChanged)
-}
-
-// fireLocked notifies the clients that watch a path, and then removes their watches.
-func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event zk.EventType) (told []*zkConn) {
-	for _, c := range watches[path] {
-		if !slices.Contains(told, c) {
-			c.sendEventLocked(event, path)
-			told = append(told, c)
-		}
+	for _, c := range s.watches[path] {
+		c.sendDeletedLocked(path)
 	}
-	delete(watches, path)
-	return told
+	delete(s.watches, path)
 }
 
-// setWatchesLocked restores a reconnected client's watches, and reports the changes that the client
-// has missed.
+func (s *zkServer) watchLocked(c *zkConn, path string) {
+	if !slices.Contains(s.watches[path], c) {
+		s.watches[path] = append(s.watches[path], c)
+	}
+}
+
+// setWatchesLocked restores a reconnected client's watches, and reports the nodes that were deleted
+// in the meantime.
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
-	since := r.long()
-	data, exist, children := r.texts(), r.texts(), r.texts()
-	watch := func(paths []string, exist bool, otherwise zk.EventType) {
-		for _, path := range paths {
-			if _, exists := s.nodes[path]; exists == exist {
-				s.data[path] = append(s.data[path], c)
-			} else {
-				c.sendEventLocked(otherwise, path)
-			}
-		}
-	}
-	watch(data, true, zk.EventNodeDeleted)
-	watch(exist, false, zk.EventNodeCreated)
-	for _, path := range children {
-		switch n := s.nodes[path]; {
-		case n == nil:
-			c.sendEventLocked(zk.EventNodeDeleted, path)
-		case n.pzxid > since:
-			c.sendEventLocked(zk.EventNodeChildrenChanged, path)
-		default:
-			s.children[path] = append(s.children[path], c)
+	r.long() // skip the zxid that the client has seen last
+	for _, path := range r.texts() {
+		if s.nodes[path] != nil {
+			s.watchLocked(c, path)
+		} else {
+			c.sendDeletedLocked(path)
 		}
 	}
 }
@@ -439,10 +417,8 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	for _, c := range s.conns {
 		all += search.EmptyFingerprint.Flag(c.stopped()).Number(int64(len(c.out))).Number(int64(len(c.in)))
 	}
-	for kind, watches := range []map[string][]*zkConn{s.data, s.children} {
-		for path, conns := range watches {
-			all += search.EmptyFingerprint.Number(int64(kind)).Text(path).Number(int64(len(conns)))
-		}
+	for path, conns := range s.watches {
+		all += search.EmptyFingerprint.Text(path).Number(int64(len(conns)))
 	}
 	return f.Number(int64(all))
 }

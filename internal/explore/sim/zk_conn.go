@@ -158,9 +158,10 @@ func (c *zkConn) sendLocked(message jute) {
 	c.stream.sendLocked(append(jute{}.int(int32(len(message))), message...))
 }
 
-func (c *zkConn) sendEventLocked(event zk.EventType, path string) {
+// sendDeletedLocked tells the client that a node that it watched was deleted.
+func (c *zkConn) sendDeletedLocked(path string) {
 	const connected = 3
-	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(int32(event)).int(connected).text(path))
+	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(int32(zk.EventNodeDeleted)).int(connected).text(path))
 }
 
 // closeLocked closes the connection and removes its watches, but does not end the session.
@@ -171,11 +172,9 @@ func (c *zkConn) closeLocked() {
 	c.closed = true
 	own := func(other *zkConn) bool { return other == c }
 	c.server.conns = slices.DeleteFunc(c.server.conns, own)
-	for _, watches := range []map[string][]*zkConn{c.server.data, c.server.children} {
-		for path, conns := range watches {
-			if watches[path] = slices.DeleteFunc(conns, own); len(watches[path]) == 0 {
-				delete(watches, path)
-			}
+	for path, conns := range c.server.watches {
+		if c.server.watches[path] = slices.DeleteFunc(conns, own); len(c.server.watches[path]) == 0 {
+			delete(c.server.watches, path)
 		}
 	}
 	if c.session != nil && c.session.conn == c {
