@@ -99,7 +99,7 @@ func explorablePeers() []lock.Strategy {
 // explored returns the explorer's verdict on orders, with the reason or the failing schedule.
 func explored(t *testing.T, s lock.Strategy, f catalog.Fault, b bounds) (v catalog.Verdict, why string) {
 	cfg := explore.Config{
-		Strategies: []string{s.Name}, First: true, Seconds: agreeSeconds,
+		Strategies: []string{s.Name}, Seconds: agreeSeconds,
 		Actors: b.actors, Preemptions: b.preemptions, Faults: []catalog.Fault{f}, FaultCount: 1,
 	}
 	for _, property := range []string{catalog.OneWinner, catalog.StuckOrder} { // a violation of the first is worse

@@ -64,8 +64,6 @@ type Config struct {
 	// Patience is the real-time timeout of one schedule, after which the search reports a hang. The
 	// default is 5 s.
 	Patience time.Duration
-	// First makes the search stop at the first failure.
-	First bool
 	// Everything makes the search look for one failure per combination of a property and a set of
 	// faults. Otherwise, one failure per property is enough.
 	Everything bool
@@ -271,7 +269,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 			Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: time.Since(began),
 		}, err
 	}
-	searchCfg := search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, First: cfg.First, NoMerge: cfg.NoMerge, Schedules: cfg.Schedules}
+	searchCfg := search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, NoMerge: cfg.NoMerge, Schedules: cfg.Schedules}
 	switch {
 	case cfg.byClaim:
 		searchCfg.Kind = func(v search.Violation, steps []schedule.Step) string {

@@ -51,7 +51,7 @@ func readMutant(dir, name string) (mutant, error) {
 		return mutant{}, err
 	}
 	head, diff, ok := strings.Cut(string(text), "\n\n")
-	m := mutant{name: name, diff: diff, search: explore.Config{First: true, Seconds: searchSeconds}}
+	m := mutant{name: name, diff: diff, search: explore.Config{Seconds: searchSeconds}}
 	if !ok {
 		return m, fmt.Errorf("%s: no empty line after the head", name)
 	}

@@ -70,7 +70,7 @@ func TestFailureModes(t *testing.T) {
 				t.Skip("this search is too slow with the race detector")
 			}
 			cfg := explore.Config{
-				Strategies: []string{m.strategy}, Properties: []string{m.property}, First: true, Seconds: 30,
+				Strategies: []string{m.strategy}, Properties: []string{m.property}, Seconds: 30,
 				Actors: m.actors, Preemptions: m.preemptions, Faults: m.faults, FaultCount: m.count, Wait: m.wait,
 				Command: explore.ChildCommand(t), Workers: 2,
 			}

@@ -22,7 +22,7 @@ func TestSlowRenews(t *testing.T) {
 	} {
 		t.Run(tt.strategy+"/"+string(tt.fault), func(t *testing.T) {
 			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
-				Strategies: []string{tt.strategy}, Properties: []string{catalog.OneWinner}, First: true,
+				Strategies: []string{tt.strategy}, Properties: []string{catalog.OneWinner},
 				Preemptions: 1, Faults: []catalog.Fault{tt.fault}, FaultCount: 1,
 			}, nil)
 			if err != nil {

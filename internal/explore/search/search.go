@@ -28,7 +28,6 @@ import (
 type Config struct {
 	Bounds     Cost
 	Properties []string // the properties to check; the search always checks catalog.Survives too
-	First      bool     // stop at the first failure of any property
 	NoMerge    bool     // explore a state on every visit instead of only on the first
 	Schedules  int      // the maximum number of schedules to execute; 0 means no limit
 
@@ -124,9 +123,6 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 				progress(s.summary(ctx))
 			}
 		}
-		if s.cfg.First && len(s.found) > 0 {
-			break
-		}
 	}
 	return s.summary(ctx), nil
 }
@@ -201,17 +197,11 @@ func (s *Search) isPointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
 	}
-	shortest := func(property string) (found, shortest bool) {
+	mayImprove := func(property string) bool {
 		f, found := s.found[failure{property, ""}]
-		return found, found && (f.level < s.at || j.steps() >= f.Step)
+		return !found || f.level == s.at && j.steps() < f.Step
 	}
-	if _, ended := shortest(catalog.Survives); ended {
-		return true
-	}
-	if s.cfg.First && len(s.found) > 0 {
-		return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { found, is := shortest(p); return found && !is })
-	}
-	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
+	return !mayImprove(catalog.Survives) || !slices.ContainsFunc(s.cfg.Properties, mayImprove)
 }
 
 func (s *Search) given(j job) []schedule.Step {
