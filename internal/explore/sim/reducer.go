@@ -38,16 +38,9 @@ func (r *reducer) commutes(c *call) bool {
 		// a fault in both orders.
 		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
-	switch {
-	case r.last.actor != c.actor || r.last.target == c.target || r.last.deliver != nil || c.deliver != nil:
-		return false
-	case r.last.node == nil || c.node == nil: // at least one of the calls goes to the database
-		return false
-	case compareCalls(c, r.last) >= 0:
-		return false
-	default:
-		return r.last.phase == c.phase || r.quiet
-	}
+	twoServers := r.last.node != nil && c.node != nil && r.last.target != c.target && r.last.deliver == nil && c.deliver == nil
+	independent := twoServers && r.last.actor == c.actor && (r.last.phase == c.phase || r.quiet)
+	return independent && compareCalls(c, r.last) < 0
 }
 
 // arrivesEarlier reports whether the search can skip a call's late arrival here, because it also
