@@ -48,21 +48,6 @@ func TestReducedPhases(t *testing.T) {
 	}
 }
 
-// TestReducedFaults checks which calls the reducer leaves out after a fault of a server. It may leave out only
-// calls to other servers, and no releases.
-func TestReducedFaults(t *testing.T) {
-	struck, other := &node{name: "redlock-1"}, &node{name: "redlock-2"}
-	for _, phase := range []tap.Phase{tap.Acquire, tap.Claim, tap.Renew, tap.Release} {
-		for _, n := range []*node{struck, other, nil} {
-			c := &call{actor: &actor{name: "A"}, phase: phase, node: n}
-			r := &reducer{cluster: &Cluster{}, gate: &gate{}, on: true, struck: struck, alternatives: []*call{c}}
-			if got, want := r.commutes(c), n == other && phase != tap.Release; got != want {
-				t.Errorf("%s at %v: left out: %v, want %v", phase, n, got, want)
-			}
-		}
-	}
-}
-
 // TestOracle checks that the oracle reports a fencing token that is not higher than the previous one, and
 // no other token.
 func TestOracle(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
-	"grablab/internal/explore/search"
 	"grablab/internal/grab"
 )
 
@@ -16,7 +15,7 @@ import (
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
-	x.reducer.last, x.reducer.struck, x.reducer.alternatives, x.reducer.underway = nil, nil, nil, nil
+	x.reducer.last, x.reducer.alternatives, x.reducer.underway = nil, nil, nil
 	switch s.Kind {
 	case schedule.Call:
 		if x.reducer.last = catalog.First(x.gate.waiting, func(c *call) bool { return c.matches(s) }); x.reducer.last != nil {
@@ -25,13 +24,6 @@ func (x *execution) prepare(s schedule.Step) {
 	case schedule.ArrivesLate:
 		x.reducer.last = catalog.First(x.gate.inFlight, func(c *call) bool { return c.matches(s) })
 		x.reducer.underway = slices.Clone(x.gate.inFlight)
-	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
-		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
-			break // this call goes to the database, and the reducer skips no database calls
-		}
-		x.reducer.alternatives = catalog.Filter(x.gate.waiting, func(c *call) bool {
-			return c.canGo() && x.switchCostLocked(c.actor) == search.Free
-		})
 	}
 	// A switch to another actor usually counts as a preemption. But after a step without an actor,
 	// such as a server failure, any actor may continue at no cost. A late call is not a move of its
