@@ -32,7 +32,7 @@ var failover = Fault{
 		return Prepared{
 			Affected: both, Contender: both,
 			Strikes: []Strike{{
-				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
+				Before: stepWithoutHeal(replica.Lag),
 				Do:     stepWithoutHeal(replica.Failover),
 			}},
 			Close: replica.Close,
@@ -76,16 +76,12 @@ var failoverSplit = Fault{
 		return Prepared{
 			Affected: append(beyond.Detours(), route), Contender: []stack.Detour{replica},
 			Strikes: []Strike{{
-				Before: func(context.Context, time.Duration) (stack.Heal, error) {
+				Before: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 					reached, err := beyond.Each((*stack.Route).Refuse)
 					if err != nil {
-						return reached, err
+						return nil, err
 					}
-					arrives, err := replica.Hold()
-					if err != nil {
-						return reached, err
-					}
-					return stack.Heals{reached, arrives}.All, nil
+					return reached, replica.Lag(ctx)
 				},
 				Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 					if err := replica.Split(ctx); err != nil {

@@ -78,6 +78,7 @@ func redisServer(exe, dir, name string, more ...string) server {
 				"--bind", "127.0.0.1", "--port", portOf(addr), "--protected-mode", "yes",
 				"--save", "", "--appendonly", "no", "--dir", dir, "--dbfilename", name + ".rdb",
 				"--daemonize", "no",
+				"--repl-diskless-sync-delay", "0", // a master waits five seconds by default, for more replicas
 			}, more...), nil
 		},
 		ask: askRedis,

@@ -23,7 +23,6 @@ type Replica struct {
 
 	s      *Stack
 	master string // address of the master
-	way    *Route // route from the replica to its master
 	watch  *Route // route to the master for the Sentinel, and for clients that ask the Sentinel
 	killed bool
 }
@@ -31,9 +30,11 @@ type Replica struct {
 // These are the Sentinel's timeouts. The short ones apply only during a planned failover, because a
 // busy server may be silent for longer without being down.
 const (
-	patient   = time.Hour // both timeouts, except during a failover
-	downAfter = 300 * time.Millisecond
-	failover  = 2 * time.Second
+	patient = time.Hour // both timeouts, except during a failover
+	// masterDown must not be too short: a Sentinel promotes a replica only if it was disconnected
+	// for at most about ten times masterDown.
+	masterDown = time.Second
+	failover   = 2 * time.Second
 )
 
 // Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. While
@@ -58,16 +59,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 }
 
 func (rep *Replica) begin(ctx context.Context) (err error) {
-	master := newRedis(rep.master)
-	defer master.Close()
-	// Make the master send data immediately. By default, it waits five seconds for more replicas.
-	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
-		return err
-	}
-	if rep.way, err = rep.s.route(rep.replicaName(), rep.Server, rep.master); err != nil {
-		return err
-	}
-	if rep.watch, err = rep.s.route(rep.sentinelName(), rep.Server, rep.master); err != nil {
+	if rep.watch, err = rep.s.Route(rep.sentinelName(), rep.Server); err != nil {
 		return err
 	}
 	exe := rep.s.startedServer(rep.Server).exe
@@ -87,7 +79,7 @@ func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 // replica describes how to start the replica. The replica is ready once it has copied the master's
 // data.
 func (rep *Replica) replica(exe string) server {
-	srv := redisServer(exe, rep.s.Dir, rep.replicaName(), "--replicaof", "127.0.0.1", portOf(rep.way.Addr))
+	srv := redisServer(exe, rep.s.Dir, rep.replicaName(), "--replicaof", "127.0.0.1", portOf(rep.master))
 	srv.ask = func(ctx context.Context, addr string) (serverInfo, error) {
 		info, err := askRedis(ctx, addr)
 		if err == nil {
@@ -180,8 +172,20 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Hold delays all data from the master to the replica until the returned Heal is called.
-func (rep *Replica) Hold() (Heal, error) { return rep.way.Stall(ToClient) }
+// Lag stops the replication for good.
+func (rep *Replica) Lag(ctx context.Context) error {
+	client := newRedis(rep.Addr)
+	defer client.Close()
+	return lag(ctx, client)
+}
+
+// lag stops the replication by giving the replica a wrong password.
+func lag(ctx context.Context, replica *redis.Client) error {
+	if err := replica.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
+		return err
+	}
+	return replica.Do(ctx, "client", "kill", "type", "master").Err()
+}
 
 // Failover kills the master and waits until the Sentinel has promoted the replica.
 func (rep *Replica) Failover(ctx context.Context) error {
@@ -198,11 +202,9 @@ func (rep *Replica) Split(ctx context.Context) error {
 }
 
 // promote calls masterGoes, which removes the master, and waits until the Sentinel has promoted the
-// replica. Any data still in flight from the master is lost.
+// replica.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
-	// Close the route first, so that the last data from the master does not arrive.
-	rep.way.Close()
-	if err := behave(ctx, rep.Sentinel, rep.Server, downAfter, failover); err != nil {
+	if err := behave(ctx, rep.Sentinel, rep.Server, masterDown, failover); err != nil {
 		return err
 	}
 	if err := masterGoes(); err != nil {
@@ -239,10 +241,8 @@ func (rep *Replica) Close(ctx context.Context) error {
 			_ = p.Stop(0)
 		}
 	}
-	for _, r := range []*Route{rep.way, rep.watch} {
-		if r != nil {
-			r.Close()
-		}
+	if rep.watch != nil {
+		rep.watch.Close()
 	}
 	if !rep.killed {
 		return nil

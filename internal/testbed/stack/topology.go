@@ -40,10 +40,7 @@ type member struct {
 // These timeouts apply only during a planned failover, because a busy server may be silent for
 // longer without being down.
 const (
-	topologyMaster = "redis"
-	// masterDown must not be too short: a Sentinel promotes a replica only if it was disconnected
-	// for at most about ten times masterDown.
-	masterDown       = time.Second
+	topologyMaster   = "redis"
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second
 	clusterMasters   = 3
@@ -111,7 +108,7 @@ func (t *Topology) startEach(ctx context.Context, members []*member, describe fu
 }
 
 func (t *Topology) node(m *member) server {
-	srv := redisServer(t.exe, t.s.Dir, m.name, "--repl-diskless-sync-delay", "0")
+	srv := redisServer(t.exe, t.s.Dir, m.name)
 	plain := srv.args
 	srv.args = func(addr string) ([]string, error) {
 		args, err := plain(addr)
@@ -334,14 +331,9 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 // replica returns the replica of the first master.
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
-// Lag stops replication from the first master by giving its replica a wrong password.
+// Lag stops replication from the first master.
 func (t *Topology) Lag(ctx context.Context) error {
-	return t.on(t.replica(), func(c *redis.Client) error {
-		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
-			return err
-		}
-		return c.Do(ctx, "client", "kill", "type", "master").Err()
-	})
+	return t.on(t.replica(), func(c *redis.Client) error { return lag(ctx, c) })
 }
 
 // Kill kills the first master and waits until its replica has been promoted.
