@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,14 +33,17 @@ type Route struct {
 	Addr         string // where the route listens
 
 	proxy              *wire.Proxy
-	upstream           string                 // the server's address
-	target             atomic.Pointer[string] // address to which new connections go: upstream until Redirect is called
+	target             atomic.Pointer[string] // address to which new connections go
 	toServer, toClient flow
 
 	mu      sync.Mutex // allows only one fault, heal or close at a time
 	faulted bool
 	closed  bool
 }
+// dialTimeout is the proxy's connection timeout. It is necessary because a paused server may never
+// respond.
+const dialTimeout = time.Second
+
 
 // Route opens a proxy to a server, which stays open until the stack closes. Messages use from as
 // the name of the client.
@@ -50,15 +52,7 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.route(from, server, upstream)
-}
-
-// dialTimeout is the proxy's connection timeout. It is necessary because a paused server may never
-// respond.
-const dialTimeout = time.Second
-
-func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
-	r := &Route{From: from, Server: server, upstream: upstream}
+	r := &Route{From: from, Server: server}
 	r.target.Store(&upstream)
 	dialer := net.Dialer{Timeout: dialTimeout}
 	r.proxy, err = wire.Listen(wire.Config{
@@ -73,11 +67,7 @@ func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
 	return r, nil
 }
 
-func (r *Route) detour(a *Addresses) {
-	if place := a.place(r.Server); place != nil {
-		*place = strings.Replace(*place, r.upstream, r.Addr, 1)
-	}
-}
+func (r *Route) detour(a *Addresses) { Way{r.Server, r.Addr}.detour(a) }
 
 // Cut drops all data in a direction until the fault is healed. The heal also closes the
 // connections, because they have lost data.
