@@ -76,11 +76,8 @@ var partitionDB = Fault{
 	},
 }
 
-// These are the mean delay of a reply and how much it varies to either side, in leases.
-const (
-	replyDelay  = 1.25
-	replyJitter = 0.1
-)
+// replyDelay is the delay of a reply, in leases.
+const replyDelay = 1.25
 
 // latency delays an acquire's reply, but not the request, until the lease has expired and another
 // driver has the lock (F12 in docs/failure-modes.md).
@@ -92,13 +89,13 @@ var latency = Fault{
 	TTL:            time.Second, // shorter than the timeouts of most clients, which would otherwise give up the reply
 	ContendFor:     1.5,
 	HoldContenders: true,
-	RepliesAfter:   replyDelay - replyJitter,
+	RepliesAfter:   replyDelay,
 	On:             OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
 			return []Strike{{Do: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
 				return routes.Each(func(r *stack.Route) (stack.Heal, error) {
-					return r.Delay(leases(replyDelay, lease), leases(replyJitter, lease), stack.ToClient)
+					return r.Delay(leases(replyDelay, lease), stack.ToClient)
 				})
 			}}}
 		})

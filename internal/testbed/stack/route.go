@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -81,10 +80,9 @@ func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
 
-// Delay delays all data by latency, with a random variation of up to jitter, until the fault is
-// healed.
-func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
-	return r.follow(d, rule{latency: latency, jitter: jitter}, r.passAll)
+// Delay delays all data by latency until the fault is healed.
+func (r *Route) Delay(latency time.Duration, d Direction) (Heal, error) {
+	return r.follow(d, rule{latency: latency}, r.passAll)
 }
 
 // LoseReplies makes the proxy forward requests but reset the connection instead of forwarding the
@@ -241,9 +239,9 @@ const (
 
 // rule says what a proxy does with data in one direction. The zero rule just forwards everything.
 type rule struct {
-	drop            bool // whether bytes are lost; a connection close still arrives
-	hold            bool // whether bytes and connection closes wait until the rule changes
-	latency, jitter time.Duration
+	drop    bool          // whether bytes are lost; a connection close still arrives
+	hold    bool          // whether bytes and connection closes wait until the rule changes
+	latency time.Duration // how long all data is delayed
 
 	// lose makes the proxy drop one reply and reset its connection. after selects the request whose
 	// reply is dropped. If after is nil, that is the second request.
@@ -289,8 +287,7 @@ func (f *flow) pass(ctx context.Context, came time.Time) rule {
 		case now.latency == 0:
 			return now
 		default:
-			late := now.latency + time.Duration((2*rand.Float64()-1)*float64(now.jitter))
-			due = time.After(time.Until(came.Add(late)))
+			due = time.After(time.Until(came.Add(now.latency)))
 		}
 		select {
 		case <-due:
