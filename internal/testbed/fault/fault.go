@@ -287,20 +287,11 @@ func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) 
 	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }
 
-// onServers returns a step that changes each server with do. It stops at the first error.
+// onServers returns a step that changes each server with do. If this fails for one server, it undoes
+// the changes to the others.
 func onServers(servers []string, do func(ctx context.Context, server string, lease time.Duration) (stack.Heal, error)) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
-		var done stack.Heals
-		for _, server := range servers {
-			heal, err := do(ctx, server, lease)
-			if heal != nil {
-				done = append(done, heal)
-			}
-			if err != nil {
-				return done.All, err
-			}
-		}
-		return done.All, nil
+		return stack.Each(servers, func(server string) (stack.Heal, error) { return do(ctx, server, lease) })
 	}
 }
 

@@ -39,10 +39,10 @@ type Route struct {
 	faulted bool
 	closed  bool
 }
+
 // dialTimeout is the proxy's connection timeout. It is necessary because a paused server may never
 // respond.
 const dialTimeout = time.Second
-
 
 // Route opens a proxy to a server, which stays open until the stack closes. Messages use from as
 // the name of the client.
@@ -141,22 +141,27 @@ func (r *Route) Close() {
 	}
 }
 
-// Routes is a group of routes that always get the same faults.
-type Routes []*Route
-
-// Each injects a fault into all routes. If this fails for one route, it undoes the fault in the
-// others.
-func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
+// Each injects a fault into each target. If this fails for one target, it undoes the fault in the
+// others. A fault that needs no healing has the Heal nil.
+func Each[T any](targets []T, strike func(T) (Heal, error)) (Heal, error) {
 	var done Heals
-	for _, r := range w {
-		heal, err := strike(r)
+	for _, target := range targets {
+		heal, err := strike(target)
+		if heal != nil {
+			done = append(done, heal)
+		}
 		if err != nil {
 			return nil, errors.Join(err, done.All())
 		}
-		done = append(done, heal)
 	}
 	return done.All, nil
 }
+
+// Routes is a group of routes that always get the same faults.
+type Routes []*Route
+
+// Each injects a fault into all routes, like the function Each.
+func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) { return Each(w, strike) }
 
 // Detours returns the routes as a list for Addresses.Via.
 func (w Routes) Detours() []Detour {
