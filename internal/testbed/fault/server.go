@@ -3,7 +3,6 @@ package fault
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"grablab/internal/catalog"
@@ -49,13 +48,10 @@ var amnesia = Fault{
 	On:         OwnServers,
 	Severs:     true,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
-		nodes, rest := t.servers(), t.beyondBare()
-		if len(rest) == 0 {
-			return Prepared{}, fmt.Errorf("fault: with %d Redlock nodes, this fault has no node to leave out: use at least 3 nodes", len(nodes))
-		}
-		last := len(nodes) - len(rest)
-		return t.onRoutes(rest, func(beyond stack.Routes) []Strike {
-			return []Strike{{Before: onEach(beyond, (*stack.Route).Refuse), Do: t.restart(nodes[last-1 : last])}}
+		nodes := t.servers()
+		last := nodes[len(nodes)/2] // the last node of the smallest majority
+		return t.onRoutes(t.beyondBare(), func(beyond stack.Routes) []Strike {
+			return []Strike{{Before: onEach(beyond, (*stack.Route).Refuse), Do: t.restart([]string{last})}}
 		})
 	},
 }
