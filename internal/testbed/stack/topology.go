@@ -437,11 +437,5 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// version returns a text such as "Redis 7.0.15 (Cluster of 6)".
-func (t *Topology) version() string {
-	infos := catalog.Map(t.nodes, func(m *member) serverInfo { return m.info })
-	if t.Kind == catalog.RedisCluster {
-		return fmt.Sprintf("%s (Cluster of %d)", versions(infos), len(t.nodes))
-	}
-	return fmt.Sprintf("%s (replicated, %d Sentinels)", versions(infos), len(t.sentinels))
-}
+// version returns a text such as "Redis 7.0.15 (cluster)".
+func (t *Topology) version() string { return fmt.Sprintf("%s (%s)", t.nodes[0].info.version, t.Kind) }
