@@ -123,8 +123,8 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 	if err != nil {
 		return info, fmt.Errorf("stack: %s: %w", srv.name, err)
 	}
-	p, err := s.spawnServer(ctx, srv.name, srv.exe, args, srv.quit)
-	if err != nil {
+	p := &Process{Name: srv.name, log: filepath.Join(s.Dir, srv.name+".log"), server: true, quit: srv.quit}
+	if err := s.spawn(ctx, p, srv.exe, args, nil); err != nil {
 		return info, err
 	}
 	err = await(ctx, p.Done(), func() (err error) {

@@ -45,12 +45,6 @@ func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string)
 	return p, s.spawn(ctx, p, exe, args, env)
 }
 
-// spawnServer starts a server of the stack. quit is the signal that ends it, as in server.quit.
-func (s *Stack) spawnServer(ctx context.Context, name, exe string, args []string, quit syscall.Signal) (*Process, error) {
-	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log"), server: true, quit: quit}
-	return p, s.spawn(ctx, p, exe, args, nil)
-}
-
 func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []string) error {
 	path, err := exec.LookPath(exe)
 	if err != nil {
