@@ -95,7 +95,7 @@ func TestPrograms(t *testing.T) {
 	if explored := catalog.PropertiesBy(catalog.Explore); len(explored) != 15 || slices.Contains(explored, catalog.Survives) {
 		t.Errorf("a user can select %v in explore", explored)
 	}
-	if replayed := catalog.PropertiesBy(catalog.Replay); len(replayed) != 6 {
+	if replayed := catalog.PropertiesBy(catalog.Replay); len(replayed) != 5 {
 		t.Errorf("a replay checks %v", replayed)
 	}
 }

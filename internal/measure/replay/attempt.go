@@ -13,7 +13,6 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
-	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 )
 
@@ -24,10 +23,8 @@ type attempt struct {
 	began   time.Time
 	actors  actors
 	leases  leases
-	down    map[string]stack.Heal
-	ahead   map[int]time.Duration // how far each instance's clock is ahead
-	killed  map[int]bool          // instances that were killed and not restarted yet
-	seen    map[string]uint64     // number of each instance's last event before this attempt
+	killed  map[int]bool      // instances that were killed and not restarted yet
+	seen    map[string]uint64 // number of each instance's last event before this attempt
 	events  []history.Event
 	leftOut int // number of skipped steps; another strategy than the schedule's may not reach every step
 }
@@ -43,7 +40,7 @@ func (e neverError) Error() string { return string(e) }
 func impossible(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
-	t := &attempt{replayer: r, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
+	t := &attempt{replayer: r, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
 	if t.order, err = r.store.Create(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
 		return f, err
 	}
@@ -135,17 +132,12 @@ var kinds = map[schedule.Kind]struct {
 	schedule.Hears:        {do: (*attempt).deliver},
 	schedule.Paused:       {do: (*attempt).pause, settle: arrivalTimeout},
 	schedule.Resumes:      {do: (*attempt).resume},
-	schedule.Cancelled:    {do: (*attempt).cancel, settle: arrivalTimeout},
 	schedule.Dies:         {do: (*attempt).kill, settle: arrivalTimeout},
 	schedule.InstanceDies: {do: (*attempt).kill, settle: arrivalTimeout},
-	schedule.ClientClock:  {do: (*attempt).setClock},
 	schedule.Passes:       {do: (*attempt).pass, settle: 300 * time.Millisecond},
 	schedule.NextTimer:    {do: (*attempt).nextTimer},
 	schedule.LeaseEnd:     {do: (*attempt).leaseEnd, settle: 300 * time.Millisecond},
 	schedule.Restarts:     {do: (*attempt).restartServer},
-	schedule.Down:         {do: (*attempt).takeDown},
-	schedule.Up:           {do: (*attempt).bringUp},
-	schedule.NodeClock:    {do: (*attempt).jump},
 }
 
 // begin sends the actor's request without waiting for the answer.
@@ -310,20 +302,11 @@ func (t *attempt) clear(ctx context.Context) error {
 	}
 	_, err := t.fleet.Drain(ctx, 0, clearTimeout/2)
 	errs = append(errs, err)
-	for n, ahead := range t.ahead {
-		if ahead != 0 {
-			errs = append(errs, t.fleet.Instances[n-1].SetClock(ctx, 0))
-		}
-	}
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll heals all faults, and lets all processes and calls continue.
+// releaseAll lets all processes and calls continue.
 func (t *attempt) releaseAll(ctx context.Context) (err error) {
-	for _, heal := range t.down {
-		err = errors.Join(err, heal())
-	}
-	clear(t.down)
 	for _, p := range t.actors {
 		_, failed := t.resume(ctx, move{actor: p})
 		err = errors.Join(err, failed)

@@ -13,12 +13,11 @@ import (
 
 // proofs maps each property to the function that checks it after a replay on real servers.
 var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken bool, why string, err error){
-	catalog.OneWinner:        byChecker(catalog.OneWinner, "the ledger"),
-	catalog.LeaseExclusive:   (*attempt).leaseExclusive,
-	catalog.WriteAfterExpiry: (*attempt).writeAfterExpiry,
-	catalog.StaleWrite:       byChecker(catalog.StaleWrite, "ledger and events"),
-	catalog.FenceMonotone:    byChecker(catalog.FenceMonotone, "the events"),
-	catalog.StuckOrder:       (*attempt).stuck,
+	catalog.OneWinner:      byChecker(catalog.OneWinner, "the ledger"),
+	catalog.LeaseExclusive: (*attempt).leaseExclusive,
+	catalog.StaleWrite:     byChecker(catalog.StaleWrite, "ledger and events"),
+	catalog.FenceMonotone:  byChecker(catalog.FenceMonotone, "the events"),
+	catalog.StuckOrder:     (*attempt).stuck,
 }
 
 // conclude checks the property twice: after the last step, and after all actors have ended.
@@ -94,24 +93,6 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 		}
 	}
 	return false, "no actor got the lock while another actor's lease was still valid (checked in the events and with PTTL)", nil
-}
-
-// writeAfterExpiry reports whether an actor wrote after its lease had expired and another actor had
-// acquired the lock.
-func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, string, error) {
-	for _, effect := range e.Record.Effects {
-		a := t.actors.who(effect.Driver, effect.Instance)
-		if !effect.Sure || t.leases.left(a, effect.From) > 0 {
-			continue
-		}
-		for _, h := range e.Record.Holds {
-			b := t.actors.who(h.Driver, h.Instance)
-			if b != a && h.From < effect.From && h.ReadAt > 0 && (!h.Closed || h.To > effect.To) {
-				return true, fmt.Sprintf("%s wrote after its lease had expired, while %s was inside (seen in the events and by PTTL)", a.Actor.Name, b.Actor.Name), nil
-			}
-		}
-	}
-	return false, "no actor wrote after its lease while another was inside (seen in the events and by PTTL)", nil
 }
 
 // stuck reports whether a new driver cannot win the order even after all actors have ended.

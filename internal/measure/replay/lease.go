@@ -102,17 +102,6 @@ func (l *leases) grant(p *actor, server, key string, e entry, since time.Duratio
 	l.grants = append(l.grants, g)
 }
 
-// moveExpiries adjusts the recorded lease ends on a server after its clock was moved forward by d.
-func (l *leases) moveExpiries(server string, d, now time.Duration) {
-	for _, g := range l.grants {
-		if g.server == server && !g.lacksExpiry && !g.released {
-			g.at, g.until = now, g.until-d
-			l.grants = append(l.grants, g)
-		}
-	}
-	l.expired = max(l.expired, now)
-}
-
 // latest returns each actor's last lease on each server at the given time.
 func (l *leases) latest(at time.Duration) []grant {
 	var last []grant

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,7 +26,6 @@ import (
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fleet"
-	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 
 	"github.com/alicebob/miniredis/v2"
@@ -138,46 +135,6 @@ func TestLeaseExclusiveByDefinition(t *testing.T) {
 	}
 }
 
-// TestWriteAfterExpiryByDefinition combines a write with various holds of either actor. The
-// property is violated if the writer's lease had expired, and the other actor entered before the
-// write, read the order, and was still inside after the write.
-func TestWriteAfterExpiryByDefinition(t *testing.T) {
-	const begins, ends = 10, 12 // when the write begins and ends
-	for _, sure := range []bool{false, true} {
-		for _, until := range []time.Duration{begins - 1, begins, begins + 1} {
-			for _, from := range []time.Duration{begins - 1, begins, begins + 1} {
-				for _, read := range []time.Duration{0, begins - 1} {
-					for _, left := range []time.Duration{0, ends - 1, ends, ends + 1} {
-						for holder := range 2 {
-							a := withoutServers(1)
-							a.leases.grants = []grant{{actor: a.actors[0], server: "node-1", until: until}}
-							b := a.actors[holder]
-							rec := check.Record{
-								Effects: []check.Effect{
-									{Span: check.Span{Driver: 2, Instance: "8005", From: begins, To: ends}}, // not sure, so it must not count
-									{Span: check.Span{Driver: 1, Instance: "8004", From: begins, To: ends}, Sure: sure},
-								},
-								Holds: []check.Hold{
-									{Span: check.Span{Driver: 1, Instance: "8004"}},
-									{Span: check.Span{Driver: b.driver, Instance: b.in.ID, From: from, To: left}, Closed: left > 0, ReadAt: read},
-								},
-							}
-							want := sure && until <= begins && holder == 1 && from < begins && read > 0 && (left == 0 || left > ends)
-							broken, why, err := a.writeAfterExpiry(t.Context(), check.Evidence{Record: &rec})
-							if err != nil || broken != want {
-								t.Errorf("sure %v, lease until %d, hold of %s from %d to %d, read at %d: broken is %v (%s), %v", sure, until, b.Actor.Name, from, left, read, broken, why, err)
-							}
-							if broken && !strings.HasPrefix(why, "A wrote after its lease had expired, while B was inside") {
-								t.Errorf("the reason is %q", why)
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
 // TestNotesOfCalls checks how each kind of call changes the recorded leases, depending on the
 // server's keys before and after the call.
 func TestNotesOfCalls(t *testing.T) {
@@ -260,169 +217,6 @@ func TestLeaseWithoutExpiry(t *testing.T) {
 	}
 	if g := a.leases.grants[1]; g.lacksExpiry || g.until != 6 {
 		t.Errorf("%+v, want a lease of 1 ns", g)
-	}
-}
-
-// TestClockOfAServer moves the clock of one server forward. From then on, leases on this server
-// must end earlier, except leases that are released or never expire.
-func TestClockOfAServer(t *testing.T) {
-	for _, server := range []string{"node-1", "node-2"} {
-		for _, lacks := range []bool{false, true} {
-			for _, released := range []bool{false, true} {
-				a := withoutServers(2)
-				a.leases.grants = []grant{{actor: a.actors[0], server: server, at: 1, until: 90, lacksExpiry: lacks, released: released}}
-				a.leases.moveExpiries("node-1", 50, 20)
-				moves := server == "node-1" && !lacks && !released
-				if got := a.leases.left(a.actors[0], 20); (got == 20) != moves || (got == 70) != !moves {
-					t.Errorf("a lease on %s, without expiry %v, released %v: %d left", server, lacks, released, got)
-				}
-				if got := a.leases.left(a.actors[0], 19); got != 71 {
-					t.Errorf("before the jump, %d was left", got)
-				}
-				if a.leases.expired != 20 {
-					t.Errorf("leases may end until %d, want 20, the time of the jump", a.leases.expired)
-				}
-			}
-		}
-	}
-}
-
-// TestClocksAddUp moves the clocks of two instances and two servers several times, forward and
-// back. The moves of each clock must add up.
-func TestClocksAddUp(t *testing.T) {
-	r := rand.New(rand.NewPCG(10, 2))
-	for range 200 {
-		a := withoutServers(2)
-		a.ahead, a.clock = map[int]time.Duration{}, func() time.Duration { return 20 }
-		var shown, want [2]time.Duration // how far the clock of each instance is ahead
-		for n, in := range a.fleet.Instances {
-			in.Client = func(_ context.Context, _, _ string, body, _ any) error {
-				text, err := json.Marshal(body)
-				var to struct {
-					MS float64 `json:"ahead_ms"`
-				}
-				if err == nil {
-					err = json.Unmarshal(text, &to)
-				}
-				shown[n] = time.Duration(to.MS * float64(time.Millisecond))
-				return err
-			}
-		}
-		left := map[string]time.Duration{"node-1": time.Second, "node-2": 2 * time.Second} // remaining time of actor A's lease
-		for server, d := range left {
-			a.leases.grants = append(a.leases.grants, grant{actor: a.actors[0], server: server, at: 1, until: 20 + d})
-		}
-		for range 6 {
-			by := time.Duration(r.IntN(200)-100) * time.Millisecond
-			n := r.IntN(2)
-			if r.IntN(2) == 0 {
-				want[n] += by
-				if _, err := a.setClock(t.Context(), move{Step: schedule.Step{Instance: n + 1, Duration: by}}); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				server := fmt.Sprint("node-", n+1)
-				left[server] -= by
-				a.leases.moveExpiries(server, by, 20)
-			}
-			if shown != want {
-				t.Fatalf("the instances' clocks are ahead by %v, want %v", shown, want)
-			}
-			if got, least := a.leases.left(a.actors[0], 20), min(left["node-1"], left["node-2"]); got != least {
-				t.Fatalf("%v is left on a majority of the servers, want %v", got, least)
-			}
-		}
-	}
-}
-
-// TestClockOfANewProcess kills an instance after some changes of its clock. The new process starts
-// with the correct time, so only later changes must count.
-func TestClockOfANewProcess(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	for changes := range 3 {
-		process := exec.Command("sleep", "60")
-		if err := process.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer process.Wait()
-		defer process.Process.Kill()
-		f, err := fleet.Attach(t.Context(), target.Target{URLs: []string{server.URL, server.URL}, PIDs: slices.Repeat([]int{process.Process.Pid}, 2), FirstOrder: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		a := withoutServers(0)
-		a.fleet, a.ahead, a.killed = f, map[int]time.Duration{}, map[int]bool{}
-		a.actors = a.assign()
-		var shown float64
-		f.Instances[0].Client = func(_ context.Context, _, path string, body, _ any) error {
-			to, err := json.Marshal(body)
-			if strings.Contains(string(to), "ahead_ms") {
-				_, err = fmt.Sscanf(string(to), `{"ahead_ms":%g}`, &shown)
-			}
-			return err
-		}
-		change := func(ms int) {
-			t.Helper()
-			if _, err := a.setClock(t.Context(), move{Step: schedule.Step{Instance: 1, Duration: time.Duration(ms) * time.Millisecond}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range changes {
-			change(70)
-		}
-		if _, err := a.kill(t.Context(), move{Step: schedule.Step{Instance: 1}}); err != nil {
-			t.Fatal(err)
-		}
-		change(5)
-		if change(-2); shown != 3 {
-			t.Errorf("killed after %d changes: the clock of the new process is %g ms ahead, want 3", changes, shown)
-		}
-	}
-}
-
-// TestDownAndUp takes two servers down and up again at random. After each step, every instance must
-// be able to reach exactly the servers that are up.
-func TestDownAndUp(t *testing.T) {
-	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.RedisQuorum})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	a := withoutServers(0)
-	a.routes, a.down = map[string]stack.Routes{}, map[string]stack.Heal{}
-	servers, down := []string{"redlock-1", "redlock-2"}, map[string]bool{}
-	for _, server := range servers {
-		for _, in := range a.fleet.Instances {
-			route, err := s.Route(in.ID, server)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a.routes[server] = append(a.routes[server], route)
-		}
-	}
-	r := rand.New(rand.NewPCG(12, 13))
-	for range 40 {
-		do := (*attempt).bringUp
-		server := servers[r.IntN(2)]
-		if down[server] = r.IntN(2) == 0; down[server] {
-			do = (*attempt).takeDown
-		}
-		if _, err := do(a, t.Context(), move{Step: schedule.Step{Target: server}}); err != nil {
-			t.Fatal(err)
-		}
-		for server, routes := range a.routes {
-			for _, route := range routes {
-				conn, err := net.Dial("tcp", route.Addr)
-				if err == nil {
-					conn.Close()
-				}
-				if (err != nil) != down[server] {
-					t.Fatalf("%s is down: %v; %s: %v", server, down[server], route.From, err)
-				}
-			}
-		}
 	}
 }
 
@@ -510,7 +304,8 @@ func TestDriversOfActors(t *testing.T) {
 func TestEveryKindIsPlayedOrRefused(t *testing.T) {
 	refused := []schedule.Kind{
 		schedule.ArrivesLate, schedule.SentTwice, schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive,
-		schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.CutOff, schedule.Reaches,
+		schedule.Cancelled, schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.Down, schedule.Up,
+		schedule.CutOff, schedule.Reaches, schedule.ClientClock, schedule.NodeClock,
 	}
 	cfg := withoutServers(1).Config
 	cfg.Schedule.Property, cfg.Lines = "one-winner", []int{5, 9}

@@ -91,16 +91,15 @@ type replayer struct {
 	store   *order.SQL
 	fleet   *fleet.Fleet
 	servers map[string]*redis.Client
-	routes  map[string]stack.Routes // routes to each server that the schedule takes down, one route for each instance
-	clock   func() time.Duration    // CLOCK_MONOTONIC, the clock that events use too
-	closers []func() error          // stop what was started, the latest first
+	clock   func() time.Duration // CLOCK_MONOTONIC, the clock that events use too
+	closers []func() error       // stop what was started, the latest first
 }
 
 // grabTimeout is longer than any schedule.
 const grabTimeout = 10 * time.Minute
 
 func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
-	r := &replayer{Config: cfg, servers: map[string]*redis.Client{}, routes: map[string]stack.Routes{}, clock: history.Clock}
+	r := &replayer{Config: cfg, servers: map[string]*redis.Client{}, clock: history.Clock}
 	if r.stack, err = stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: cfg.Strategy.Needs}); err != nil {
 		return r, err
 	}
@@ -117,11 +116,7 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 		Say: func(format string, args ...any) { fmt.Fprintf(cfg.Log, format+"\n", args...) },
 	}, r.stack, fleet.FirstPort)
 	r.closers = append(r.closers, r.fleet.Stop)
-	setup, err := r.connect()
-	if err != nil {
-		return r, err
-	}
-	if err := r.fleet.Equip(ctx, setup); err != nil {
+	if err := r.fleet.Equip(ctx, r.connect()); err != nil {
 		return r, err
 	}
 	_, err = r.fleet.Use(ctx, cfg.Strategy.Name)
@@ -144,9 +139,8 @@ func (cfg Config) instances() int {
 	return slices.MaxFunc(cfg.Schedule.Actors, byInstance).Instance
 }
 
-// connect opens a client for each lock server, and puts a proxy in front of servers that the
-// schedule takes down. It returns settings that route the instances through the proxies.
-func (r *replayer) connect() (fleet.Setup, error) {
+// connect opens a client for each lock server, and returns the settings of the instances.
+func (r *replayer) connect() fleet.Setup {
 	s := r.Schedule
 	to := r.stack.Addresses
 	to.Redlock = to.Redlock[:min(r.quorumNodes(), len(to.Redlock))]
@@ -160,20 +154,7 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	for i, addr := range to.Redlock {
 		r.servers[fmt.Sprintf("redlock-%d", i+1)] = redis.NewClient(&redis.Options{Addr: addr})
 	}
-	for _, step := range s.Steps {
-		if step.Kind != schedule.Down || r.servers[step.Target] == nil || r.routes[step.Target] != nil {
-			continue
-		}
-		for i, in := range r.fleet.Instances {
-			route, err := r.stack.Route(in.Name(), step.Target)
-			if err != nil {
-				return setup, err
-			}
-			r.routes[step.Target] = append(r.routes[step.Target], route)
-			setup.Routes[i] = setup.Routes[i].Via(route)
-		}
-	}
-	return setup, nil
+	return setup
 }
 
 // quorumNodes returns how many Redlock servers to start: at least 3, even if the schedule names
@@ -213,7 +194,8 @@ func (cfg Config) check() error {
 			return cfg.cannot(i, "the clients of the instances do not send a call again by themselves")
 		case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive:
 			return cfg.cannot(i, "the messages of a real server cannot be held one by one")
-		case schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.CutOff, schedule.Reaches:
+		case schedule.Cancelled, schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.Down, schedule.Up,
+			schedule.CutOff, schedule.Reaches, schedule.ClientClock, schedule.NodeClock:
 			return cfg.cannot(i, "on real servers, this fault needs loadgen run")
 		}
 	}
