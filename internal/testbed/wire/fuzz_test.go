@@ -102,10 +102,10 @@ func greeted(in, out []byte) bool {
 }
 
 // admitted reports whether out is correct for the data from a MySQL client. The proxy can remove one
-// capability from the login, and it forwards no data from a client that begins with TLS.
+// capability from the login.
 func admitted(in, out []byte) bool {
 	if len(in) < headerSize+32 || len(out) <= headerSize+3 {
-		return bytes.Equal(in, out) || len(in) >= headerSize+32 && len(out) == 0
+		return bytes.Equal(in, out)
 	}
 	const last = headerSize + 3 // the last byte of the capabilities
 	return in[last]&^0x08 == out[last]&^0x08 && bytes.Equal(in[:last], out[:last]) && bytes.HasPrefix(in[last+1:], out[last+1:])

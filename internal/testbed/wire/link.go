@@ -244,9 +244,7 @@ func (c *carrier) forward() bool {
 			err = errLong
 		}
 		if err != nil {
-			if !c.giveUp(err) {
-				return false
-			}
+			c.giveUp(err)
 			break
 		}
 		if m.kind != noMessage && !c.decide(m, c.flush, c.present) {
@@ -302,20 +300,11 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp makes the carrier copy data without looking for messages. If err is a refusal, giveUp
-// instead sends it to the client, closes the connections and returns false.
-func (c *carrier) giveUp(err error) bool {
+// giveUp makes the carrier copy data without looking for messages.
+func (c *carrier) giveUp(err error) {
 	c.noteUnreadable(err)
-	if refused, ok := errors.AsType[*refusal](err); ok {
-		_, _ = c.from.Write(refused.answer)
-		_ = c.from.Close()
-		c.cancel(ErrGone)
-		Reset(c.to)
-		return false
-	}
 	c.plain.Store(true)
 	c.abandon()
-	return true
 }
 
 // end tells the receiver that the stream has ended. After an error, it resets both connections.

@@ -148,11 +148,10 @@ func (s *mysqlRequests) login(k packet) error {
 		return fmt.Errorf("%w: the login packet has only %d bytes, but must have at least 32", errMySQL, k.size)
 	}
 	asked := binary.LittleEndian.Uint32(k.payload)
-	if asked&clientSSL != 0 {
-		return refuseTLS(k.seq + 1)
-	}
 	compresses := asked & s.mysql.offered.Load() & (clientCompress | clientZstd) // the server ignores what it did not offer
 	switch {
+	case asked&clientSSL != 0:
+		return errors.New("the client requires TLS, which the proxy cannot read: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)")
 	case asked&clientProtocol41 == 0:
 		return fmt.Errorf("%w: the client uses a protocol older than version 4.1: use a newer client", errMySQL)
 	case compresses != 0:
@@ -163,14 +162,6 @@ func (s *mysqlRequests) login(k packet) error {
 	binary.LittleEndian.PutUint32(k.payload, asked&^clientQueryAttrs)
 	s.mysql.loggedIn.Store(true)
 	return nil
-}
-
-// refuseTLS returns a MySQL error for a client that starts TLS although the proxy did not offer it.
-func refuseTLS(seq byte) *refusal {
-	const why = "the client requires TLS, which the proxy cannot read: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
-	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
-	payload = append(payload, "#HY000"+why...)
-	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
 // command describes the request in a command packet, or returns an error if the proxy does not

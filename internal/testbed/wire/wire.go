@@ -62,7 +62,7 @@ var (
 type scanner interface {
 	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
 	// begins there. If n is 0, it needs more data. full means that the buffer has no room for more.
-	// If the proxy cannot serve the client, the error is a *refusal.
+	// An error means that the proxy cannot read the connection.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
@@ -90,12 +90,3 @@ type request struct {
 	text  string
 	tap   *tapped // nil if there was no tap when the request was sent
 }
-
-// refusal is the error for a client that the proxy cannot serve. It includes a reply that tells the
-// client why.
-type refusal struct {
-	why    string
-	answer []byte // the reply that tells the client why the call was refused
-}
-
-func (r *refusal) Error() string { return r.why }
