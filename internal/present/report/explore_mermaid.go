@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/explore/schedule"
 )
@@ -17,7 +18,7 @@ import (
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
-	fmt.Fprintf(&b, "sequenceDiagram\n    title %s\n", mermaidText(headline(f)))
+	fmt.Fprintf(&b, "sequenceDiagram\n    title %s\n", mermaidText(mermaidTitle(f)))
 	for _, a := range s.Actors {
 		fmt.Fprintf(&b, "    participant %s as %s (instance %d)\n", a.Name, a.Name, a.Instance)
 	}
@@ -39,6 +40,13 @@ func Mermaid(w io.Writer, f explore.Failure) error {
 	fmt.Fprintf(&b, "    Note over %s: %s\n", mermaidActors(s), mermaidText(contradiction(f)))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func mermaidTitle(f explore.Failure) string {
+	if mode, ok := catalog.FindMode(f.Mode); ok {
+		return fmt.Sprintf("%s, %s: %s", f.Schedule.Strategy, mode.ID, mode.Name)
+	}
+	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)
 }
 
 // serversOf returns a schedule's servers, with the database last.
