@@ -77,6 +77,35 @@ func (l lateLock) Acquire(context.Context, string) (lock.Lease, error) {
 
 func (lateLock) Close() error { return nil }
 
+// refusesUnits makes the server tell every driver that it has enough units.
+func (s *scene) refusesUnits() {
+	s.startsAt(0)
+	s.c.Strategy.New = func(lock.Env) (lock.Locker, error) { return fullLock{}, nil }
+	s.c.Strategy.Excludes, s.c.prober = catalog.NoExclusion, s.b.inst
+	if err := s.o.world.start(s.b.inst); err != nil {
+		panic(err)
+	}
+}
+
+// A fullLock refuses every driver, as if the driver had enough units.
+type fullLock struct{}
+
+func (fullLock) Acquire(context.Context, string) (lock.Lease, error) { return nil, order.ErrLimit }
+func (fullLock) Close() error                                        { return nil }
+
+// A listenedServer notifies clients of changes to the lock with the given key.
+type listenedServer struct {
+	emptyServer
+	key string
+}
+
+func (l listenedServer) listeners(key string) int {
+	if key == l.key {
+		return 1
+	}
+	return 0
+}
+
 type lateLease struct{}
 
 func (lateLease) Token() string                 { return "token-1-1" }
@@ -442,6 +471,24 @@ func TestRules(t *testing.T) {
 			},
 			func(s *scene) { s.o.judgeReleases() },
 			map[string]change{"no promise": func(s *scene) { s.c.Strategy.Promises.ReleaseRetried = false }, "expired": func(s *scene) { time.Sleep(time.Nanosecond) }}},
+		{catalog.NoResidue, "all drivers are done, but the database still has 1 session",
+			func(s *scene) { _, _ = s.o.world.db.Begin(context.Background()) },
+			func(s *scene) { s.o.judgeListeners() },
+			map[string]change{"running": func(s *scene) { s.b.begun = true }, "no session": func(s *scene) { s.o.world.db.Restart() }}},
+		{catalog.NoResidue, "all drivers are done, but redis still notifies a client of changes to the lock",
+			func(s *scene) {
+				s.c.Strategy.Name = "setnx"
+				s.n.lockServer = listenedServer{key: grab.Key("setnx", theOrder)}
+			},
+			func(s *scene) { s.o.judgeListeners() },
+			map[string]change{"running": func(s *scene) { s.a.begun = true }, "another lock": func(s *scene) { s.c.Strategy.Name = "watchdog" }, "no listener": stores("")}},
+		{catalog.StuckOrder, "A's driver has no unit, but is told that it has enough units",
+			func(s *scene) { s.refusesUnits() },
+			func(s *scene) { s.o.judgeLimits() },
+			map[string]change{
+				"has a unit": func(s *scene) { s.wins(s.a, 0) }, "a lock": func(s *scene) { s.c.Strategy.Excludes = catalog.Global },
+				"not refused": func(s *scene) { s.startsAt(0) },
+			}},
 		{catalog.NoResidue, "redis keeps /grab = czxid 0 forever",
 			func(s *scene) {
 				z := newZKServer("redis")
