@@ -172,7 +172,7 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Lag stops the replication for good.
+// Lag stops the replication permanently.
 func (rep *Replica) Lag(ctx context.Context) error {
 	client := newRedis(rep.Addr)
 	defer client.Close()
