@@ -202,6 +202,8 @@ var searched = []struct{ prefix, strategies string }{
 	{lockFolder + "etcd", "etcd-fenced"},
 	{lockFolder + "zookeeper", "zookeeper-fenced"},
 	{lockFolder + "redlock_nodes", "redlock"},
+	{lockFolder + "setnx_fenced", "setnx-fenced setnx-fence-write"},
+	{lockFolder + "setnx_variants", "setnx-check setnx-del setnx-driverid setnx-expire setnx-getdel setnx-nottl setnx-watch"},
 	{lockFolder + "redis_stock", "redis-stock redis-stock-returned"},
 	{lockFolder + "watchdog", "watchdog watchdog-fenced"},
 	{lockFolder + "notifier", "watchdog"},
@@ -219,7 +221,7 @@ const lockFolder = "internal/grab/lock/"
 
 // unreachable lists the files of these packages that the explorer never executes, because it calls
 // the code of a grab directly.
-var unreachable = []string{"access", "available", "decode", "distrlock", "http", "index", "metrics", "mysql", "sql", "sqlite", "sqlite_writers", "session", "tx"}
+var unreachable = []string{"access", "available", "distrlock", "http", "metrics", "mysql", "sql", "sqlite", "session", "tx"}
 
 func strategiesFor(file string) []string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".")
