@@ -243,7 +243,7 @@ function draw(d, width) {
         root.append(b);
       }
     });
-    if (lane.further) root.append(down ? svg("g", {}) : label("soft", length, from + 15, `${lane.further} more not drawn`, "end"));
+    if (lane.further) root.append(label("soft", down ? length + 20 : length, down ? from : from + 15, `${lane.further} more not drawn`, down ? "start" : "end"));
   }
   root.prepend(svg("defs", {}, fade("fade", 1, 0), fade("fade-down", 0, 1)));
 
