@@ -128,7 +128,8 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		return notBegun(s.refusal(err), "cell", out, stderr)
 	}
 	cases := report.Cases(run, s.baseline, s.asserts)
-	if failed := errors.Join(printRun(stdout, run, s.format, out.path), tellCI(run, cases, s.junit, stderr)); failed != nil {
+	// Write the files for CI first, because printing ends the process if no one reads its output.
+	if failed := errors.Join(tellCI(run, cases, s.junit, stderr), printRun(stdout, run, s.format, out.path)); failed != nil {
 		return errors.Join(err, failed)
 	}
 	if err != nil {
