@@ -127,8 +127,8 @@ func (p *labProcess) idle() bool {
 	return false
 }
 
-// TestLabWorkshop completes one exercise through the page's API, which runs its commands in child
-// processes. It checks that the command line sees the same progress.
+// TestLabWorkshop completes one exercise through the page's API. It checks that the command line sees the
+// same progress.
 func TestLabWorkshop(t *testing.T) {
 	l := startLab(t)
 	l.awaitIdle()
