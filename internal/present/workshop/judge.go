@@ -107,7 +107,9 @@ func read[T any](a *answer, parse func(string) (T, error)) T {
 	return x
 }
 
-func (a *answer) missing(fact string) { a.fail(fmt.Errorf("%w: %s", errMeasure, fact)) }
+func (a *answer) missing(fact string) {
+	a.fail(fmt.Errorf("%w: %s: answer again, or run the commands of the exercise again", errMeasure, fact))
+}
 
 // fact returns a measured value by name. If the value is missing, it records an error in the
 // answer.
