@@ -40,7 +40,7 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	// Check the owner before taking the lock, because the lock creates a file next to a database
 	// that may not be ours.
 	if d == SQLite {
-		if err := checkOwner(ctx, db, d); err != nil {
+		if err := checkOwner(ctx, db, d, p); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	if err := checkOwner(ctx, db, d); err != nil {
+	if err := checkOwner(ctx, db, d, p); err != nil {
 		return err
 	}
 	if _, err := p.Up(ctx); err != nil {

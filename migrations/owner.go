@@ -50,9 +50,10 @@ var columnsQuery = map[Dialect]string{
 }
 
 // checkOwner returns ErrForeign if the database belongs to another program. Our database has a
-// migration record, and those of our tables that exist have our columns. It may have other tables only
-// if it has both orders and grabs. An earlier migration by this program may have been interrupted.
-func checkOwner(ctx context.Context, db *sql.DB, d Dialect) error {
+// migration record without unknown versions, and those of our tables that exist have our columns. It
+// may have other tables only if it has both orders and grabs. An earlier migration by this program may
+// have been interrupted.
+func checkOwner(ctx context.Context, db *sql.DB, d Dialect, p *goose.Provider) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
 		return err
@@ -64,15 +65,26 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect) error {
 	if tables[recordTable] == nil {
 		return refuse(fmt.Sprintf("it has %s and no migration record of Grab Lab", names))
 	}
-	others := false
+	version, newest, err := p.GetVersions(ctx) // writes nothing, because the record exists
+	if err != nil {
+		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
+	}
+	if version > newest {
+		return refuse(fmt.Sprintf("its migration record has version %d, which this program does not know", version))
+	}
+	// Read the columns again, because another instance may have migrated the database in the meantime.
+	if tables, err = readColumns(ctx, db, d); err != nil {
+		return err
+	}
+	both := version > 1 // whether orders and grabs must exist; in SQLite, version 1 creates no table
 	for name, columns := range tables {
 		ours, ok := ourTables[name]
 		if ok && !ours.match(columns) {
 			return refuse(fmt.Sprintf("its table %s has other columns: %s", name, strings.Join(columns, ", ")))
 		}
-		others = others || !ok && name != recordTable
+		both = both || !ok && name != recordTable
 	}
-	if others && (tables["orders"] == nil || tables["grabs"] == nil) {
+	if both && (tables["orders"] == nil || tables["grabs"] == nil) {
 		return refuse(fmt.Sprintf("its migration record does not match its tables, %s", names))
 	}
 	return nil

@@ -36,6 +36,8 @@ func foreignDatabases() map[string][]string {
 		"orders is a view":             {"CREATE TABLE sales (id BIGINT PRIMARY KEY)", "CREATE VIEW orders AS SELECT id FROM sales"},
 		"uses goose too":               {record, recorded(0), recorded(1), "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer TEXT)"},
 		"uses goose, all our versions": {record, recorded(0), recorded(1), recorded(2), recorded(3), "CREATE TABLE customers (id BIGINT PRIMARY KEY)"},
+		"uses goose, newer versions":   {record, recorded(0), recorded(1), recorded(2), recorded(3), recorded(4), recorded(5), goodOrders, goodGrabs},
+		"uses goose, no other tables":  {record, recorded(0), recorded(1), recorded(2)},
 		"uses goose, no version":       {record, "CREATE TABLE customers (id BIGINT PRIMARY KEY)"},
 		"uses goose, one more column":  {record, recorded(0), recorded(1), recorded(2), goodOrders, goodGrabs, "ALTER TABLE orders ADD COLUMN price BIGINT"},
 		"uses goose, one column less":  {record, recorded(0), recorded(1), recorded(2), goodOrders, goodGrabs, "ALTER TABLE grabs DROP COLUMN token"},
