@@ -49,12 +49,15 @@ func (j job) steps() int {
 
 type queue struct {
 	jobs   []job
-	counts [MaxSteps + 2]int // counts the queued jobs by their number of steps, of which the last may exceed MaxSteps
+	counts [MaxSteps + 2]int // counts the queued jobs by their number of steps; the last count includes all longer jobs
 }
+
+// count returns the count that includes a job.
+func (q *queue) count(j job) *int { return &q.counts[min(j.steps(), len(q.counts)-1)] }
 
 func (q *queue) push(j job) {
 	q.jobs = append(q.jobs, j)
-	q.counts[j.steps()]++
+	*q.count(j)++
 }
 
 // shorter reports whether a queued job could lead to a failure after fewer than the given number of
@@ -69,7 +72,7 @@ func (q *queue) take(n int) []job {
 	jobs := q.jobs[:n:n]
 	q.jobs = q.jobs[n:]
 	for _, j := range jobs {
-		q.counts[j.steps()]--
+		*q.count(j)--
 	}
 	return jobs
 }

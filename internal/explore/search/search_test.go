@@ -152,6 +152,17 @@ func TestCompleteMeansEverything(t *testing.T) {
 	})
 }
 
+// TestLongSchedules checks that a search can queue schedules that are longer than MaxSteps. An execution
+// that repeats such a schedule is not cut off.
+func TestLongSchedules(t *testing.T) {
+	w := tree{seed: 1, depth: MaxSteps + 9}
+	cfg := Config{Bounds: Cost{1, 1}, Properties: []string{"property"}, Schedules: 20}
+	s, err := New(cfg, Visited{}).Run(t.Context(), []Worker{bounded{&w, cfg.Bounds}}, nil)
+	if err != nil || s.Schedules != 20 || s.Complete {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 // TestHangWithManyWorkers checks that a search that stops at a hanging schedule has the same result with one
 // worker and with several. It lets each schedule of random trees hang.
 func TestHangWithManyWorkers(t *testing.T) {
