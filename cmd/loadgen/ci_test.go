@@ -10,23 +10,6 @@ import (
 	"grablab/internal/present/report"
 )
 
-// TestJUnitOfClosedPipe checks that a run writes the JUnit file even if no one reads its output any more, as in
-// loadgen run | grep -q unsafe.
-func TestJUnitOfClosedPipe(t *testing.T) {
-	cmd := loadgen(t, "-strategies", "none", "-orders", "3", "-quiet", "-format", "json", "-junit", "junit.xml")
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	cmd.Stdout = w
-	err = cmd.Run()
-	w.Close()
-	if text := read(t, cmd.Dir, "junit.xml"); err == nil || !strings.Contains(string(text), "none/none") {
-		t.Errorf("the run ended with %v, and wrote\n%s", err, text)
-	}
-}
-
 // TestCI checks the annotation, the summary and the JUnit file that loadgen writes in GitHub Actions if
 // one of two assertions fails.
 func TestCI(t *testing.T) {

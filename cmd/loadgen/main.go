@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"grablab/internal/flags"
 	_ "grablab/internal/grab/lock/peers" // registers lock.Peers
@@ -59,6 +60,8 @@ func conclude(err error, stderr io.Writer) int {
 		return int(exitDone)
 	case errors.As(err, &code):
 		return int(code)
+	case isClosed(os.Stdout) && errors.Is(err, syscall.EPIPE): // no one reads the output any more
+		return int(exitInterrupted)
 	case errors.Is(err, flags.ErrUsage):
 		text := withoutPrefix(err, flags.ErrUsage).Error()
 		fmt.Fprintf(stderr, "loadgen: %s\n", unquotedBreak.ReplaceAllString(text, "; $1"))

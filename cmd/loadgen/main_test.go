@@ -298,6 +298,31 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
+// TestClosedPipe checks that a run ends as after a signal, without a result folder, if no one reads its
+// output any more.
+func TestClosedPipe(t *testing.T) {
+	for _, closed := range []string{"stdout", "stderr"} {
+		cmd := loadgen(t, "run", "-scenario", "article", "-strategies", "none", "-format", map[string]string{"stdout": "text", "stderr": "json"}[closed])
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		cmd.Stdout, cmd.Stderr = w, nil
+		if closed == "stderr" {
+			cmd.Stdout, cmd.Stderr = nil, w
+		}
+		err = cmd.Run()
+		w.Close()
+		if cmd.ProcessState.ExitCode() != int(exitInterrupted) {
+			t.Errorf("%s is closed: %v", closed, err)
+		}
+		if left, err := os.ReadDir(filepath.Join(cmd.Dir, "results")); len(left) > 0 {
+			t.Errorf("%s is closed: left %v, %v", closed, left, err)
+		}
+	}
+}
+
 // TestStopTwice checks that the function to stop can be called twice.
 func TestStopTwice(t *testing.T) {
 	ctx, stop := untilSignal(t.Context())

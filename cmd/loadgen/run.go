@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"grablab/internal/catalog"
@@ -28,6 +29,7 @@ import (
 	"grablab/internal/testbed/stack"
 	"grablab/migrations"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -78,12 +80,34 @@ func (s *settings) open() (*folder, error) {
 	return out, nil
 }
 
-// untilSignal returns a context that ends at the first signal, so that the command can clean up. A
-// second signal ends the process immediately.
+// untilSignal returns a context that ends at the first signal, or when no one reads the output any
+// more, so that the command can clean up. A second signal ends the process immediately.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
-	return ctx, func() { forget(); stop() }
+	ctx, end := context.WithCancel(ctx)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE) // otherwise, a write to a closed pipe would end the process at once
+	go func() {
+		for {
+			select {
+			case <-pipe: // a connection that a server has closed causes this signal too
+				if isClosed(os.Stdout) || isClosed(os.Stderr) {
+					end()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(pipe); end(); forget(); stop() }
+}
+
+// isClosed reports whether the other end of a pipe is closed.
+func isClosed(f *os.File) bool {
+	state := []unix.PollFd{{Fd: int32(f.Fd())}}
+	_, err := unix.Poll(state, 0)
+	return err == nil && state[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }
 
 // announce prints the random seed, so that the user can repeat the run. It returns the writer for
@@ -128,8 +152,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		return notBegun(s.refusal(err), "cell", out, stderr)
 	}
 	cases := report.Cases(run, s.baseline, s.asserts)
-	// Write the files for CI first, because printing ends the process if no one reads its output.
-	if failed := errors.Join(tellCI(run, cases, s.junit, stderr), printRun(stdout, run, s.format, out.path)); failed != nil {
+	if failed := errors.Join(printRun(stdout, run, s.format, out.path), tellCI(run, cases, s.junit, stderr)); failed != nil {
 		return errors.Join(err, failed)
 	}
 	if err != nil {
