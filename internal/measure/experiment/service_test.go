@@ -298,15 +298,22 @@ func TestTrailOf(t *testing.T) {
 // TestLocksOfASession checks whether a database session still holds a lock when the work begins.
 func TestLocksOfASession(t *testing.T) {
 	for calls, want := range map[string]bool{
-		"SELECT GET_LOCK|SELECT orders|INSERT wins|SELECT RELEASE_LOCK":                               true,
-		"SELECT GET_LOCK|BEGIN|SELECT drivers|COMMIT|SELECT orders|INSERT wins":                       true,
-		"BEGIN|SELECT orders FOR UPDATE|INSERT wins|COMMIT":                                           true,
-		"BEGIN|SELECT PG_ADVISORY_XACT_LOCK|SELECT orders|INSERT wins|COMMIT":                         true,
-		"INSERT locks|BEGIN|SELECT wins_seq FOR UPDATE|COMMIT|SELECT orders|INSERT wins|DELETE locks": false,
-		"BEGIN|SELECT PG_TRY_ADVISORY_XACT_LOCK|COMMIT|SELECT orders|INSERT wins":                     false,
-		"SELECT GET_LOCK|SELECT drivers|SELECT RELEASE_LOCK|SELECT orders|INSERT wins":                false,
-		"UPDATE locks|SELECT orders|BEGIN|INSERT wins|SELECT stats FOR UPDATE|COMMIT|SELECT GET_LOCK": false,
-		"SELECT orders|UPDATE orders": false,
+		"SELECT GET_LOCK|SELECT orders|INSERT wins|SELECT RELEASE_LOCK":                                                            true,
+		"SELECT GET_LOCK|BEGIN|SELECT drivers|COMMIT|SELECT orders|INSERT wins":                                                    true,
+		"BEGIN|SELECT orders FOR UPDATE|INSERT wins|COMMIT":                                                                        true,
+		"BEGIN|SELECT PG_ADVISORY_XACT_LOCK|SELECT orders|INSERT wins|COMMIT":                                                      true,
+		"INSERT locks|BEGIN|SELECT wins_seq FOR UPDATE|COMMIT|SELECT orders|INSERT wins|DELETE locks":                              false,
+		"BEGIN|SELECT PG_TRY_ADVISORY_XACT_LOCK|COMMIT|SELECT orders|INSERT wins":                                                  false,
+		"SELECT GET_LOCK|SELECT drivers|SELECT RELEASE_LOCK|SELECT orders|INSERT wins":                                             false,
+		"UPDATE locks|SELECT orders|BEGIN|INSERT wins|SELECT stats FOR UPDATE|COMMIT|SELECT GET_LOCK":                              false,
+		"BEGIN|UPDATE orders|COMMIT|BEGIN|INSERT wins|COMMIT":                                                                      true,
+		"UPDATE orders|COMMIT|INSERT wins|COMMIT":                                                                                  true,
+		"UPDATE orders|SELECT drivers|INSERT wins":                                                                                 false,
+		"UPDATE orders|START TRANSACTION|INSERT wins|COMMIT":                                                                       false,
+		"BEGIN|UPDATE orders|COMMIT|SELECT drivers|BEGIN|INSERT wins|COMMIT":                                                       false,
+		"BEGIN|INSERT locks|COMMIT|BEGIN|INSERT wins|COMMIT|DELETE locks":                                                          false,
+		"SELECT PG_ADVISORY_LOCK|SELECT drivers|SELECT PG_ADVISORY_UNLOCK_ALL|SELECT orders|INSERT wins|SELECT PG_ADVISORY_UNLOCK": true,
+		"SELECT orders|UPDATE orders":                                                                                              false,
 	} {
 		var all []control.Call
 		for _, s := range strings.Split(calls, "|") {

@@ -554,25 +554,36 @@ func unlocks(c control.Call) bool {
 }
 
 // locksSession reports whether a database session holds a lock while the driver works. Such a lock lasts as long as the
-// session or its transaction.
+// session or its transaction. It may be a row that an open transaction has written, for example to reserve the order. If
+// the table is written again later, the row may instead be a lock with an expiry time.
 func (t trail) locksSession() bool {
-	var inTransaction, inSession bool
-	for _, c := range t.calls[fault.Alone] {
+	var inTransaction, inSession, reserves, worked bool
+	calls := t.calls[fault.Alone]
+	for i, c := range calls {
 		for _, s := range statements(c) {
-			switch {
-			case s == "COMMIT" || s == "ROLLBACK":
-				inTransaction = false
+			_, table, _ := strings.Cut(s, " ")
+			switch ends := s == "COMMIT" || s == "ROLLBACK"; {
+			case ends && worked:
+				return inTransaction || inSession || reserves
+			case begins(s):
+				if reserves = false; worked { // the earlier writes were outside a transaction
+					return inTransaction || inSession
+				}
+			case worked:
+			case ends:
+				inTransaction, reserves = false, false
+			case releaseAll.MatchString(s): // a connection pool may do this with a connection that has no lock
 			case unlockFunctions.MatchString(s):
 				inSession = false
 			case strings.HasSuffix(s, wire.ForUpdate) || strings.Contains(s, "_XACT_LOCK"):
 				inTransaction = true
 			case lockFunctions.MatchString(s):
 				inSession = true
+			case isWrite(s):
+				reserves = reserves || !slices.ContainsFunc(calls[i+1:], func(c control.Call) bool { return writesTo(c, []string{table}) })
 			}
 		}
-		if c.Phase == t.work.Phase && c.N == t.work.N {
-			break
-		}
+		worked = worked || c.Phase == t.work.Phase && c.N == t.work.N
 	}
 	return inTransaction || inSession
 }
@@ -604,7 +615,12 @@ func isWrite(statement string) bool {
 func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
 
 func does(c control.Call, verb string) bool {
-	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && strings.HasPrefix(s, "START TRANSACTION") })
+	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && begins(s) })
+}
+
+// begins reports whether a statement begins a transaction.
+func begins(statement string) bool {
+	return statement == "BEGIN" || strings.HasPrefix(statement, "START TRANSACTION")
 }
 
 func writtenTables(calls ...control.Call) (tables []string) {
