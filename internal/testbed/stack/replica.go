@@ -25,17 +25,26 @@ type Replica struct {
 	master string // address of the master
 	watch  *Route // route to the master for the Sentinel, and for clients that ask the Sentinel
 	killed bool
+	lagged time.Time // when Lag stopped the replication; zero if it did not
 }
 
 // These are the Sentinel's timeouts. The short ones apply only during a planned failover, because a
 // busy server may be silent for longer without being down.
 const (
-	patient = time.Hour // both timeouts, except during a failover
-	// masterDown must not be too short: a Sentinel promotes a replica only if it was disconnected
-	// for at most about ten times masterDown.
+	patient    = time.Hour // both timeouts, except during a failover
 	masterDown = time.Second
 	failover   = 2 * time.Second
 )
+
+// downAfter returns the Sentinel's timeout for a silent master whose replication stopped at lagged. A
+// Sentinel promotes a replica only if it was disconnected for at most ten such timeouts, before the
+// Sentinel noticed the silence.
+func downAfter(lagged time.Time) time.Duration {
+	if lagged.IsZero() {
+		return masterDown
+	}
+	return max(masterDown, time.Since(lagged)/7)
+}
 
 // Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. While
 // the Replica is open, only Failover may kill the server.
@@ -176,6 +185,7 @@ func (rep *Replica) detour(a *Addresses) {
 func (rep *Replica) Lag(ctx context.Context) error {
 	client := newRedis(rep.Addr)
 	defer client.Close()
+	rep.lagged = time.Now()
 	return lag(ctx, client)
 }
 
@@ -204,7 +214,7 @@ func (rep *Replica) Split(ctx context.Context) error {
 // promote calls masterGoes, which removes the master, and waits until the Sentinel has promoted the
 // replica.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
-	if err := behave(ctx, rep.Sentinel, rep.Server, masterDown, failover); err != nil {
+	if err := behave(ctx, rep.Sentinel, rep.Server, downAfter(rep.lagged), failover); err != nil {
 		return err
 	}
 	if err := masterGoes(); err != nil {

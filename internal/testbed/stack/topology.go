@@ -29,6 +29,7 @@ type Topology struct {
 	exe       string
 	nodes     []*member // all masters, followed by their replicas in the same order
 	sentinels []*member
+	lagged    time.Time // when Lag stopped the replication; zero if it did not
 }
 
 type member struct {
@@ -333,6 +334,7 @@ func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
 // Lag stops replication from the first master.
 func (t *Topology) Lag(ctx context.Context) error {
+	t.lagged = time.Now()
 	return t.on(t.replica(), func(c *redis.Client) error { return lag(ctx, c) })
 }
 
@@ -352,7 +354,7 @@ func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 func (t *Topology) master() *Process { return t.s.Process(t.nodes[0].name) }
 
 func (t *Topology) takeAway(ctx context.Context, strike func() error) error {
-	if err := t.behave(ctx, t.nodes, masterDown, failover, nodeDown); err != nil {
+	if err := t.behave(ctx, t.nodes, downAfter(t.lagged), failover, nodeDown); err != nil {
 		return err
 	}
 	if err := strike(); err != nil {
@@ -428,6 +430,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 
 // Rebuild replaces all servers with new, empty ones at the same addresses.
 func (t *Topology) Rebuild(ctx context.Context) error {
+	t.lagged = time.Time{}
 	for _, m := range slices.Concat(t.sentinels, t.nodes) {
 		_ = t.s.Process(m.name).Stop(0)
 	}
