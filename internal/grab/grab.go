@@ -40,6 +40,9 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	ctx, whole := s.cfg.Trace.Begin(ctx, trace.Grab)
 	a.record(history.Invoke, history.Grab, nil)
 	err := a.lockWithRepair(ctx)
+	if errors.Is(err, order.ErrNotFound) {
+		a.forget(ctx)
+	}
 	a.span = whole
 	a.record(kindOf(err), history.Grab, err)
 	answer := a.answer(err)
@@ -68,6 +71,18 @@ func describe(span *trace.Span, ans Answer) {
 		attribute.Int64("order", ans.Order), attribute.Int64("driver", ans.Driver), attribute.String("strategy", ans.Strategy),
 		attribute.String("token", ans.Token), attribute.Int64("fence", int64(ans.Fence)),
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
+}
+
+// forget deletes the lock server's data for an order that does not exist. Otherwise, requests for
+// such orders could fill the server's memory.
+func (a *attempt) forget(ctx context.Context) {
+	forgetter, ok := a.lock.Locker.(lock.Forgetter)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = forgetter.Forget(ctx, a.key())
 }
 
 type attempt struct {

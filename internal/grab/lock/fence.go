@@ -24,7 +24,7 @@ var fenceRaiseLua string
 
 var fenceRaise = redis.NewScript(fenceRaiseLua)
 
-// A fencedLocker is a Redis Locker whose fencing token counters can be raised.
+// A fencedLocker is a Redis Locker whose fencing token counters can be raised or deleted.
 type fencedLocker struct {
 	Locker
 	redis redis.UniversalClient
@@ -32,4 +32,8 @@ type fencedLocker struct {
 
 func (l fencedLocker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	return fenceRaise.Run(ctx, l.redis, fenceKeys(key)[1:], fence, fenceKeep.Milliseconds()).Err()
+}
+
+func (l fencedLocker) Forget(ctx context.Context, key string) error {
+	return l.redis.Del(ctx, fenceKeys(key)[1:]...).Err()
 }

@@ -112,6 +112,13 @@ type FenceRaiser interface {
 	RaiseFence(ctx context.Context, key string, fence uint64) error
 }
 
+// Forgetter is a Locker that keeps data about a key even while no client has a lease on it.
+type Forgetter interface {
+	// Forget deletes the stored data of a key that is no longer needed. If a client locks the key
+	// again, its fencing tokens may restart from the beginning.
+	Forget(ctx context.Context, key string) error
+}
+
 // Leaser is a Locker whose servers may round the configured TTL, so its leases may be shorter or
 // longer.
 type Leaser interface {

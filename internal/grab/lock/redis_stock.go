@@ -93,6 +93,11 @@ func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (stockLocker) Close() error { return nil }
 
+// Forget deletes an order's unit count from Redis.
+func (l stockLocker) Forget(ctx context.Context, key string) error {
+	return l.env.Redis.Del(ctx, key).Err()
+}
+
 // A stockLease reserves one unit of an order for a driver.
 type stockLease struct {
 	plainLease
