@@ -37,10 +37,12 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
+	sources := p.ListSources()
+	newest := sources[len(sources)-1].Version
 	// Check the owner before taking the lock, because the lock creates a file next to a database
 	// that may not be ours.
 	if d == SQLite {
-		if err := checkOwner(ctx, db, d, p); err != nil {
+		if err := checkOwner(ctx, db, d, newest); err != nil {
 			return err
 		}
 	}
@@ -50,7 +52,7 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	if err := checkOwner(ctx, db, d, p); err != nil {
+	if err := checkOwner(ctx, db, d, newest); err != nil {
 		return err
 	}
 	if _, err := p.Up(ctx); err != nil {

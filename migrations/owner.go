@@ -50,10 +50,10 @@ var columnsQuery = map[Dialect]string{
 }
 
 // checkOwner returns ErrForeign if the database belongs to another program. Our database has a
-// migration record without unknown versions, and those of our tables that exist have our columns. It
-// may have other tables only if it has both orders and grabs. An earlier migration by this program may
-// have been interrupted.
-func checkOwner(ctx context.Context, db *sql.DB, d Dialect, p *goose.Provider) error {
+// migration record with no version above newest, and those of our tables that exist have our columns.
+// It may have other tables only if it has both orders and grabs. An earlier migration by this program
+// may have been interrupted.
+func checkOwner(ctx context.Context, db *sql.DB, d Dialect, newest int64) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
 		return err
@@ -65,8 +65,8 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, p *goose.Provider) e
 	if tables[recordTable] == nil {
 		return refuse(fmt.Sprintf("it has %s and no migration record of Grab Lab", names))
 	}
-	version, newest, err := p.GetVersions(ctx) // writes nothing, because the record exists
-	if err != nil {
+	var version int64
+	if err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+recordTable).Scan(&version); err != nil {
 		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
 	}
 	if version > newest {

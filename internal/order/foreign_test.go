@@ -18,7 +18,7 @@ import (
 const (
 	goodOrders = "CREATE TABLE orders (id BIGINT PRIMARY KEY, status INT, driver_id BIGINT, fence BIGINT, created_at DATETIME, grabbed_at DATETIME)"
 	goodGrabs  = "CREATE TABLE grabs (id BIGINT PRIMARY KEY, order_id BIGINT, driver_id BIGINT, instance TEXT, strategy TEXT, token TEXT, fence BIGINT, grabbed_at DATETIME)"
-	record     = "CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY, version_id BIGINT NOT NULL, is_applied BOOLEAN NOT NULL, tstamp TIMESTAMP NULL)"
+	record     = "CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY, version_id BIGINT NOT NULL, is_applied BOOLEAN NOT NULL, tstamp TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP)"
 )
 
 func recorded(version int) string {
