@@ -87,6 +87,21 @@ func TestOvertakenBeforeTheRead(t *testing.T) {
 	})
 }
 
+// TestStaleReadOfATakenOrder checks that a driver whose token is too old is told at once that the order is taken,
+// without raising the counter and reading again.
+func TestStaleReadOfATakenOrder(t *testing.T) {
+	play(t, "setnx-fenced", func(s *scene) {
+		a, b := s.instance(), s.instance()
+		s.wants("B", b.grab(), grab.Grabbed, "")
+		reads := 0
+		a.afterRead = func(order.Order, error) error { reads++; return order.ErrStale }
+		s.wants("A", a.grab(), grab.Taken, "")
+		if reads != 1 {
+			t.Errorf("A read %d times, want once", reads)
+		}
+	})
+}
+
 // TestRepairsEnd checks that a grab gives up after a few attempts if its token stays too old, and that
 // it leaves no lock behind.
 func TestRepairsEnd(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
@@ -608,6 +609,31 @@ func TestOrderShowsItsLedger(t *testing.T) {
 	}
 	if got.Status != order.Grabbed || got.Driver != 42 || len(got.Grabs) != 1 || got.Grabs[0].Token != won.Token || got.Grabs[0].Strategy != "setnx" {
 		t.Errorf("%s, want the grab of driver 42 with token %s", w.Body, won.Token)
+	}
+}
+
+// TestUnitsOfAnOrder checks that only an order of several units shows how many it has, and how many are left.
+func TestUnitsOfAnOrder(t *testing.T) {
+	r := newRig(t, settings{})
+	for units, want := range map[int][]string{1: nil, 2: {"stock", "units"}} {
+		id, err := r.store.Create(t.Context(), 1, units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var row map[string]any
+		w := r.call(t, request("GET", fmt.Sprint("/orders/", id), ""))
+		if err := json.Unmarshal(w.Body.Bytes(), &row); err != nil {
+			t.Fatal(err)
+		}
+		maps.DeleteFunc(row, func(name string, value any) bool {
+			return name != "stock" && name != "units" || value != float64(units)
+		})
+		if got := slices.Sorted(maps.Keys(row)); !slices.Equal(got, want) {
+			t.Errorf("an order of %d shows %v with this number, want %v: %s", units, got, want, w.Body)
+		}
+		if shows := strings.Contains(w.Body.String(), `"stock"`); shows != (units > 1) {
+			t.Errorf("an order of %d shows its stock: %v", units, shows)
+		}
 	}
 }
 

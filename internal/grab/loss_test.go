@@ -106,6 +106,24 @@ func TestLossShowsInOneWay(t *testing.T) {
 	}
 }
 
+// TestLimitIsReadOnlyIfItCounts checks that a grab counts the driver's units only for an order of several units.
+func TestLimitIsReadOnlyIfItCounts(t *testing.T) {
+	for units, want := range map[int]int{1: 0, 2: 1} {
+		play(t, "setnx", func(s *scene) {
+			a, counted := s.instance(), 0
+			a.beforeHeld = func(context.Context) error { counted++; return nil }
+			id, err := s.store.Create(s.Context(), 1, units)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer := a.Grab(s.Context(), grab.Request{Order: id, Driver: 1})
+			if answer.Outcome != grab.Grabbed || counted != want {
+				t.Errorf("an order of %d: %+v, and %d counts, want %d", units, answer, counted, want)
+			}
+		})
+	}
+}
+
 // TestLossDuringLimitCheck makes the lease end, or the client disconnect, while the database counts the
 // driver's units. The answer must contain that reason, and not the error of the cancelled context.
 func TestLossDuringLimitCheck(t *testing.T) {
