@@ -20,15 +20,24 @@ func SendOnce(t *http.Transport) Sender {
 
 // RoundTrip sends a request in a form that the transport never retries.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.WithContext(req.Context()) // copy the request, because the caller keeps the original
+	return s.Transport.RoundTrip(once(req, strings.NewReader("")))
+}
+
+// once returns a copy of a request that the transport never retries. If the transport would retry a
+// request without a body, the copy gets the body empty.
+func once(req *http.Request, empty io.Reader) *http.Request {
+	req = req.WithContext(req.Context())
 	req.GetBody = nil
 	if req.Body != nil && req.Body != http.NoBody {
-		return s.Transport.RoundTrip(req)
+		return req
 	}
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
-		return s.Transport.RoundTrip(req)
+		req.Body, req.ContentLength = io.NopCloser(empty), 0
+		// Without this setting, the transport waits 200 ms for the first byte of the body. On a busy
+		// machine, it may then send an empty chunk, which some servers take for another request.
+		req.TransferEncoding = []string{"identity"}
+		return req
 	}
 	// Send these headers in lower case. With the usual case, the transport would consider the
 	// request safe to retry.
@@ -39,5 +48,5 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 			req.Header[strings.ToLower(name)] = values // the transport looks only for the canonical name
 		}
 	}
-	return s.Transport.RoundTrip(req)
+	return req
 }

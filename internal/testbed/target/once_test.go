@@ -111,6 +111,37 @@ func TestSendOnce(t *testing.T) {
 	}
 }
 
+// lateEOF is an empty body whose end is reported only after a delay, as on a busy machine.
+type lateEOF struct{}
+
+func (lateEOF) Read([]byte) (int, error) {
+	time.Sleep(300 * time.Millisecond)
+	return 0, io.EOF
+}
+
+// TestSendOnceWithoutChunks checks that a request without a body has no chunked body, even if the
+// transport is slow to notice that the body is empty.
+func TestSendOnceWithoutChunks(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sent strings.Builder
+			if err := once(req, lateEOF{}).Write(&sent); err != nil {
+				t.Fatal(err)
+			}
+			head, body, _ := strings.Cut(sent.String(), "\r\n\r\n")
+			if strings.Contains(head, "Transfer-Encoding") || body != "" {
+				t.Errorf("the request has a body: %q", sent.String())
+			}
+		})
+	}
+}
+
 // TestSendOnceToHTTP2 checks that SendOnce uses HTTP/1.1 even if the server prefers HTTP/2. An HTTP/2
 // client would retry requests after the server resets their stream.
 func TestSendOnceToHTTP2(t *testing.T) {
