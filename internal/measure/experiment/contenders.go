@@ -74,6 +74,9 @@ func (s *strike) isTooLate(c *contest) bool {
 	if c.variation == worksLong { // the lock must also outlive the work, or a late driver could win with an expired lock
 		needed += longWork
 	}
+	if t := s.in.trail.service; t != nil { // the paused driver must also finish in time
+		needed += t.takes
+	}
 	valid := s.in.lease() // of our own strategies, we know when it began
 	if !s.in.w.fleet.Ours {
 		valid = valid * 9 / 10

@@ -137,9 +137,11 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // handled those between them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
 	var last []control.Call
+	var took []time.Duration
 	r.fleet.IgnoreBackground(nil) // another strategy may have been recorded before
-	return findTrail(r.cfg.Target.Database.Query, func(n int64) (request, error) {
+	t, err := findTrail(r.cfg.Target.Database.Query, func(n int64) (request, error) {
 		req, err := r.listCalls(ctx, in, first+n)
+		took = append(took, req.took)
 		before := last
 		last = slices.Concat(req.calls, req.behind)
 		r.fleet.IgnoreNumbers(changingKeys(before, last)...)
@@ -150,6 +152,10 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		r.fleet.IgnoreBackground(withoutWinners(others, ledgerOf(last, r.cfg.Target.Database.Query)))
 		return others, err
 	})
+	if t.service != nil && err == nil {
+		t.service.takes = slices.Min(took)
+	}
+	return t, err
 }
 
 func serviceGrab(in *fleet.Instance, order int64) *dryGrab {
@@ -185,7 +191,7 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 // its response. It stops when the service has written the winner and is quiet, or after a timeout.
 func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64) (req request, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
-	g := serviceGrab(in, order)
+	began, g := time.Now(), serviceGrab(in, order)
 	if err := g.start(ctx); err != nil {
 		return req, err
 	}
@@ -199,6 +205,7 @@ func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64
 		req.behind = append(req.behind, more...)
 	}
 	req.listened = time.Since(answered)
+	req.took = max(answered.Sub(began), time.Since(began)-quietFor) // the last call came before the quiet time
 	return req, err
 }
 

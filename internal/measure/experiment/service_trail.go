@@ -35,6 +35,8 @@ type serviceTrail struct {
 	leased bool
 	// endless means that a grab uses a Redis key as a guard that never expires.
 	endless bool
+	// takes is how long the fastest dry run took from the request to its last call.
+	takes time.Duration
 }
 
 // trailOf infers the purpose of each call from its position. For example, a call to a lock server
@@ -344,6 +346,7 @@ func (t trail) servicePoints() []fault.Point {
 type request struct {
 	calls, behind []control.Call // before and after its response
 	listened      time.Duration  // how long the program recorded calls after the response
+	took          time.Duration  // from the request to its last call
 }
 
 // findTrail finds two equal requests for listTrail. next sends the nth request, and idle returns the

@@ -527,7 +527,7 @@ func TestTooLateForContenders(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		for elapsed := time.Duration(0); elapsed <= lease; elapsed += lease / 20 {
-			for bits := range 1 << 6 {
+			for bits := range 1 << 7 {
 				has := func(n int) bool { return bits>>n&1 != 0 }
 				var removed []string
 				instance := &fleet.Instance{Client: func(_ context.Context, method, path string, _, _ any) error {
@@ -554,6 +554,9 @@ func TestTooLateForContenders(t *testing.T) {
 				}
 				if has(5) {
 					in.w.cfg.Service = &service
+				}
+				if has(6) {
+					in.trail.service, needed = &serviceTrail{takes: lease / 5}, needed+lease/5
 				}
 				if *in.cell.Struck = 1; !c.struck {
 					*in.cell.Struck = 0

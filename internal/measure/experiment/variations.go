@@ -57,13 +57,17 @@ func (in *injection) testsStart(p fault.Point) bool {
 	return in.traits.reconnects && in.fault.Course == fault.Killed && p.InWork()
 }
 
-// ttlOfRestart returns a TTL that lets a lock outlast an instance restart. If the run cannot set
-// the TTL, it returns the configured one.
+// ttlOfRestart returns a TTL that lets a lock outlast an instance restart and the rest of a grab. If
+// the run cannot set the TTL, it returns the configured one.
 func (in *injection) ttlOfRestart() time.Duration {
 	if !in.w.cfg.setsTTL() || in.w.cfg.Asked.TTL {
 		return in.ttl
 	}
-	return max(in.ttl, restartTTL, 3*in.struck.StartTook)
+	needed := in.struck.StartTook
+	if t := in.trail.service; t != nil {
+		needed += t.takes
+	}
+	return max(in.ttl, restartTTL, 3*needed)
 }
 
 // strikeAtOther pauses a driver at one instance, and restarts the other instance. Contenders then
