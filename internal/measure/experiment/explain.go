@@ -234,21 +234,24 @@ func (in *injection) overwritten(e check.Evidence) string {
 	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query. If the service deletes the row of a second grab, add -compensation", e.Ledger[i].Driver)
 }
 
-// outlived explains that the lock may live longer than the lease, because no other driver got past it while a process
-// was paused. It returns "" if one did, or if the lock lasts as long as a database session, or never expires.
+// outlived explains that the lock may live longer than the lease, because no other driver got past it while the fault
+// stopped a driver. It returns "" if one did, or if the lock lasts as long as a database session, or never expires. It
+// also returns "" if the service may have renewed the lock during the fault, or if an open transaction may have blocked
+// the others' writes.
 func (in *injection) outlived() string {
 	t := in.trail.service
-	if t == nil || !in.fault.Freezes || t.endless || in.trail.locksSession() {
+	stops := in.fault.Freezes || in.fault.StallsDB && !in.trail.renews && !in.trail.worksInTransaction()
+	if t == nil || !stops || t.endless || in.trail.locksSession() {
 		return ""
 	}
-	paused := catalog.Filter(in.contests, func(c *contest) bool { return c.struck && c.point.InWork() })
+	stopped := catalog.Filter(in.contests, func(c *contest) bool { return c.struck && c.point.InWork() })
 	won := func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == grab.Grabbed }
-	if len(paused) == 0 || slices.ContainsFunc(paused, func(c *contest) bool {
+	if len(stopped) == 0 || slices.ContainsFunc(stopped, func(c *contest) bool {
 		return c.othersPassed || !c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.contenders, won)
 	}) {
 		return ""
 	}
-	return fmt.Sprintf("no other driver got past the lock while a driver was paused in its work, so the lock may live longer than the lease of %v: "+
+	return fmt.Sprintf("no other driver got past the lock while a driver was stopped in its work, so the lock may live longer than the lease of %v: "+
 		"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", in.lease())
 }
 

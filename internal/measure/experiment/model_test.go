@@ -62,6 +62,7 @@ type model struct {
 	quick  int64         // an order whose grabs do no work
 	frozen chan struct{} // if not nil, the second instance makes no calls until this channel is closed
 	down   bool          // whether the instances cannot reach the lock
+	cut    chan struct{} // if not nil, the first instance's calls to the database wait until it is closed
 	last   int64         // last token that was used
 	first  int64         // ID of the next order to be created
 	locks  map[int64]*modelLock
@@ -216,6 +217,10 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 			<-frozen
 		}
 		return holds.Do(context.Background(), tap.Op{Order: id, Driver: caller, Phase: p, Target: server}, func(context.Context) error {
+			var cut chan struct{}
+			if m.locked(func() { cut = m.cut }); cut != nil && instance == 0 && server == tap.DB {
+				<-cut
+			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if m.down && server != tap.DB {
@@ -366,6 +371,12 @@ func (m *model) forget(context.Context, time.Duration) (stack.Heal, error) {
 func (m *model) freeze(context.Context, time.Duration) (stack.Heal, error) {
 	m.locked(func() { m.frozen = make(chan struct{}) })
 	return func() error { m.locked(func() { close(m.frozen); m.frozen = nil }); return nil }, nil
+}
+
+// separate cuts the first instance off from the database until the returned function is called.
+func (m *model) separate(context.Context, time.Duration) (stack.Heal, error) {
+	m.locked(func() { m.cut = make(chan struct{}) })
+	return func() error { m.locked(func() { close(m.cut); m.cut = nil }); return nil }, nil
 }
 
 // modelTrails caches the calls of a grab for polling and for queueing models.
@@ -576,7 +587,7 @@ func TestServicesOfAModel(t *testing.T) {
 			", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them", "F11", fromAnswers},
 		"stopped, its response does not wait":      {catalog.Pause, &model{impatient: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at, "F11", fromLedger},
 		"stopped, waiting drivers extend its lock": {catalog.Pause, &model{extends: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 5" + at, "F11", fromLedger},
-		"stopped, its lock lives longer": {catalog.Pause, &model{outlives: true}, catalog.Unknown, 0, "no other driver got past the lock while a driver was paused in its work, so the lock may live longer than the lease of TTL: " +
+		"stopped, its lock lives longer": {catalog.Pause, &model{outlives: true}, catalog.Unknown, 0, "no other driver got past the lock while a driver was stopped in its work, so the lock may live longer than the lease of TTL: " +
 			"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", "", fromLedger},
 		"without its lock": {catalog.RedisDown, &model{}, catalog.Safe, 0, "", "", fromLedger},
 		"goes on without its lock": {catalog.RedisDown, &model{open: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 3" + at +
@@ -609,6 +620,35 @@ func TestServicesOfAModel(t *testing.T) {
 				expect("phantoms, unacknowledged", []any{c.PhantomGrabs, c.UnacknowledgedGrabs}, []any{max(0, told-rows), max(0, rows-told)})
 				if len(c.Strikes) != 2 || c.SettleMS == nil {
 					wrong = append(wrong, fmt.Sprintf("times of the fault %s, settled after %v", textOf(c.Strikes), c.SettleMS))
+				}
+				return wrong
+			})
+		})
+	}
+}
+
+// TestSeparatedServicesOfAModel cuts an instance off from the database while a driver works. If the lock lives longer
+// than the lease, no other driver gets past it in time, so the test cannot show that the lock is safe.
+func TestSeparatedServicesOfAModel(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lock    *model
+		verdict catalog.Verdict
+		reason  string
+	}{
+		"its lock lives longer": {&model{outlives: true}, catalog.Unknown, "no other driver got past the lock while a driver was stopped in its work"},
+		"unguarded":             {&model{}, catalog.Unsafe, "1 of 3 orders was grabbed more than once"},
+		"guarded":               {&model{guarded: true}, catalog.Safe, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, err := fault.Find(catalog.PartitionDB)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tryLeases(t, 800*time.Millisecond, func(ttl time.Duration) (wrong []string) {
+				c := tt.lock.again(ttl).injectService(t, f, nil)
+				if c.Verdict != tt.verdict || !strings.HasPrefix(c.Reason, tt.reason) {
+					wrong = append(wrong, fmt.Sprintf("%s: %s; want %s: %s", c.Verdict, c.Reason, tt.verdict, tt.reason))
 				}
 				return wrong
 			})
@@ -696,7 +736,7 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 	}); err != nil {
 		t.Fatal(err)
 	}
-	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget}[f.Name]
+	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget, catalog.PartitionDB: m.separate}[f.Name]
 	if f.Prepare = prepare; prepare == nil {
 		f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) {
 			return fault.Prepared{Strikes: []fault.Strike{{Do: do}}}, nil

@@ -591,6 +591,22 @@ func (t trail) locksSession() bool {
 	return inTransaction || inSession
 }
 
+// worksInTransaction reports whether a transaction is open while the driver works. Even its reads may lock rows.
+func (t trail) worksInTransaction() (open bool) {
+	for _, c := range t.calls[fault.Alone] {
+		switch {
+		case does(c, "COMMIT"), does(c, "ROLLBACK"):
+			open = false
+		case does(c, "BEGIN"):
+			open = true
+		}
+		if c.Phase == t.work.Phase && c.N == t.work.N {
+			break
+		}
+	}
+	return open
+}
+
 // resets reports whether a call releases all locks of a database session. Some connection pools, such as that of asyncpg,
 // do so for every connection that they take back, even if it has no lock.
 func resets(c control.Call) bool { return slices.ContainsFunc(statements(c), releaseAll.MatchString) }

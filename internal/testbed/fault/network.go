@@ -68,6 +68,7 @@ var partitionDB = Fault{
 	Course:     AtOnce,
 	TTL:        time.Second,
 	ContendFor: 1.5,
+	StallsDB:   true,
 	On:         RealServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes([]string{"db"}, func(routes stack.Routes) []Strike {
