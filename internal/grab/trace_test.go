@@ -3,6 +3,7 @@ package grab_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -88,9 +89,13 @@ func TestTrace(t *testing.T) {
 			for _, a := range span.Attributes {
 				got[string(a.Key)] = a.Value.String()
 			}
-			want := map[bool][]string{false: {"1", "1", "grabbed"}, true: {"2", "2", "taken"}}[second]
-			if got := []string{got["driver"], got["fence"], got["outcome"]}; !slices.Equal(got, want) {
-				t.Errorf("driver, fence and outcome are %q, want %q", got, want)
+			n, outcome := "1", "grabbed"
+			if second {
+				n, outcome = "2", "taken"
+			}
+			want := map[string]string{"order": "1", "driver": n, "strategy": "setnx-fenced", "token": "t", "fence": n, "outcome": outcome, "reason": ""}
+			if !maps.Equal(got, want) {
+				t.Errorf("the attributes of the grab are %v, want %v", got, want)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package order
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,10 @@ func TestFactsOfGuards(t *testing.T) {
 	}
 	if _, err := ParseGuard("Naive"); err == nil {
 		t.Error("an unknown guard is accepted")
+	}
+	err := (Claim{Token: "t", Stock: 1}).validate(Unique)
+	if want := "order: " + Unique.RefusesUnits(MaxStock); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("several units with the guard unique: got %v, want %q", err, want)
 	}
 }
 

@@ -269,3 +269,18 @@ func TestExploredTooEarly(t *testing.T) {
 		t.Errorf("%q is missing in\n%s", want, &b)
 	}
 }
+
+// TestMermaidTitle checks that the title names the known failure mode, or the property if there is none.
+func TestMermaidTitle(t *testing.T) {
+	f := exploration().Results[0].Failures[0]
+	for mode, want := range map[string]string{
+		"F11": "title setnx, F11: the lease expires, and its holder writes anyway\n",
+		"":    "title setnx, one-winner\n",
+	} {
+		f.Mode = mode
+		var drawn bytes.Buffer
+		if err := report.Mermaid(&drawn, f); err != nil || !strings.Contains(drawn.String(), want) {
+			t.Errorf("mode %q: want %q, got %v\n%s", mode, want, err, &drawn)
+		}
+	}
+}
