@@ -260,7 +260,7 @@ func (s *strike) noteNextCalls(ctx context.Context) error {
 // lock before it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	if s.hitOther(c) {
-		s.cancelStrike(c, "the driver won although its call was stopped, so a background task of the service has made the stopped call: turn this task off for the test")
+		s.cancelStrike(c, "the driver won although its call was stopped, so a background task has made the stopped call, or the grab does not wait for it: turn the task off for the test, or let the grab wait")
 	}
 	if err := s.holds.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
 		return err

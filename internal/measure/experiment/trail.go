@@ -97,7 +97,7 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 const (
 	dryTTL    = 3 * time.Second
 	dryRuns   = 6 // maximum number of requests to record until two in a row make the same calls
-	dryOrders = 2 + 4*dryRuns
+	dryOrders = 2 + 3*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
 	// If a driver makes no call for quietFor, it is assumed to wait for a notification. Drivers
 	// that poll pause for at most half of this time.
@@ -213,10 +213,10 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 }
 
 // alone records a driver without competition, and pauses its request after the read until the lease
-// is renewed. It repeats this with a second order, because one renewal may serve both.
+// is renewed.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
-	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
-	if err := errors.Join(g.startUntil(ctx, fault.AfterRead), another.startUntil(ctx, fault.AfterRead)); err != nil {
+	g := d.grab(d.order(), d.struck, 1)
+	if err := g.startUntil(ctx, fault.AfterRead); err != nil {
 		return err
 	}
 	renewed := func() (bool, error) {
@@ -227,7 +227,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	if t.renews, err = wait.Until(ctx, pollInterval, d.lease*2/3, renewed); err != nil {
 		return err
 	}
-	if err := errors.Join(g.finish(ctx), another.finish(ctx)); err != nil {
+	if err := g.finish(ctx); err != nil {
 		return err
 	}
 	t.calls[fault.Alone], err = g.calls(ctx)
