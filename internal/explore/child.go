@@ -95,6 +95,7 @@ func (c *child) start() error {
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
+	c.cmd.WaitDelay = grace // a process that the lock has started may keep the output open
 	if err := c.connect(); err != nil {
 		return fmt.Errorf("explore: cannot start a child process: %w", err)
 	}
