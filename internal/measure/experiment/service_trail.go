@@ -203,7 +203,7 @@ func claimOf(calls []control.Call, ledger string) int {
 		}
 	}
 	for i := last; i > from; i-- {
-		if does(calls[i], "BEGIN") || does(calls[i-1], "COMMIT") || does(calls[i-1], "ROLLBACK") {
+		if does(calls[i], "BEGIN") || endsTransaction(calls[i-1]) {
 			from = i
 		}
 	}
@@ -211,14 +211,13 @@ func claimOf(calls []control.Call, ledger string) int {
 }
 
 // holdsLedger reports whether an open transaction has written to the ledger, or the request has locked tables, by the
-// end of call c.
-// before says whether this was true before call c.
+// end of call c. before says whether this was true before call c.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
 		switch {
-		case verb == "COMMIT" || verb == "ROLLBACK" || verb == "UNLOCK":
+		case ends(verb) || verb == "UNLOCK":
 			before = false
 		case verb == "LOCK": // the statement's name does not contain the table
 			before = true
@@ -523,7 +522,7 @@ func withoutOthers(calls, others []control.Call) []control.Call {
 // the calls of background tasks are known, the proxies omit such statements from the transactions of these tasks.
 func withoutBackground(calls, others []control.Call) []control.Call {
 	return withoutOthers(calls, slices.DeleteFunc(slices.Clone(others), func(c control.Call) bool {
-		return len(statements(c)) == 1 && (does(c, "BEGIN") || does(c, "COMMIT") || does(c, "ROLLBACK"))
+		return len(statements(c)) == 1 && (does(c, "BEGIN") || endsTransaction(c))
 	}))
 }
 
@@ -565,15 +564,15 @@ func (t trail) locksSession() bool {
 	for i, c := range calls {
 		for _, s := range statements(c) {
 			_, table, _ := strings.Cut(s, " ")
-			switch ends := s == "COMMIT" || s == "ROLLBACK"; {
-			case ends && worked:
+			switch {
+			case ends(s) && worked:
 				return inTransaction || inSession || reserves
 			case begins(s):
 				if reserves = false; worked { // the earlier writes were outside a transaction
 					return inTransaction || inSession
 				}
 			case worked:
-			case ends:
+			case ends(s):
 				inTransaction, reserves = false, false
 			case releaseAll.MatchString(s): // a connection pool may do this with a connection that has no lock
 			case unlockFunctions.MatchString(s):
@@ -595,7 +594,7 @@ func (t trail) locksSession() bool {
 func (t trail) worksInTransaction() (open bool) {
 	for _, c := range t.calls[fault.Alone] {
 		switch {
-		case does(c, "COMMIT"), does(c, "ROLLBACK"):
+		case endsTransaction(c):
 			open = false
 		case does(c, "BEGIN"):
 			open = true
@@ -641,6 +640,11 @@ func does(c control.Call, verb string) bool {
 func begins(statement string) bool {
 	return statement == "BEGIN" || strings.HasPrefix(statement, "START TRANSACTION")
 }
+
+// ends reports whether a statement ends a transaction.
+func ends(statement string) bool { return statement == "COMMIT" || statement == "ROLLBACK" }
+
+func endsTransaction(c control.Call) bool { return slices.ContainsFunc(statements(c), ends) }
 
 func writtenTables(calls ...control.Call) (tables []string) {
 	for _, s := range statements(calls...) {
