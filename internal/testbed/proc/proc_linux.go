@@ -118,9 +118,11 @@ func parent(pid int) (id int) {
 	return id
 }
 
+const listening = "0A" // a state of /proc/net/tcp
+
 // listeners returns the sockets that listen on a TCP port.
 func listeners(port int) (found map[string]bool, known bool) {
-	const local, listening = 1, "0A"
+	const local = 1
 	return sockets(local, listening, fmt.Sprintf(":%04X", port))
 }
 
@@ -148,10 +150,14 @@ func sockets(column int, state string, addresses ...string) (found map[string]bo
 		}
 		known = true
 		lines := bufio.NewScanner(f)
+		lines.Scan() // the names of the columns
 		for lines.Scan() {
 			const states, inode = 3, 9
 			fields := strings.Fields(lines.Text())
-			if len(fields) > inode && fields[states] == state && slices.ContainsFunc(addresses, func(a string) bool { return strings.HasSuffix(fields[column], a) }) {
+			if len(fields) <= inode || state == listening && fields[states] != listening {
+				break // the kernel lists the listening sockets first, and there may be many thousands of others
+			}
+			if fields[states] == state && slices.ContainsFunc(addresses, func(a string) bool { return strings.HasSuffix(fields[column], a) }) {
 				found["socket:["+fields[inode]+"]"] = true
 			}
 		}
