@@ -323,7 +323,7 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
-// TestStopTwice checks that the function to stop can be called twice.
+// TestStopTwice checks that the function that untilSignal returns can be called twice.
 func TestStopTwice(t *testing.T) {
 	ctx, stop := untilSignal(t.Context())
 	stop()

@@ -137,8 +137,8 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// TestExpectationsOfOurs checks that parseRun already checks the expectations for our own strategies, and
-// not only a run.
+// TestExpectationsOfOurs checks that parseRun rejects wrong expectations for our own strategies, so
+// that no run has to start before the user sees the error.
 func TestExpectationsOfOurs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "e.yaml", "none: unsafe\nsetnxx: safe\n")

@@ -70,8 +70,8 @@ func (s *settings) checkNames() error {
 
 func strategyOf(c experiment.CellName) string { return c.Strategy }
 
-// chooseCells keeps only the strategies and faults that the -only flag selects. It also records
-// which settings the user has chosen, because a fault must not change these.
+// chooseCells keeps only the strategies and faults that the -only flag selects. It also records which
+// settings the user has chosen, because a test with a fault must not change those settings.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
