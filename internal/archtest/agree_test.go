@@ -189,15 +189,16 @@ func matrixAgrees(t *testing.T, run *experiment.Run, strategies []lock.Strategy,
 	}
 }
 
-// harmless lists the faults that make no strategy fail that is safe without them, each with the reason.
+// harmless lists the faults that break no strategy that is safe without a fault, with the reason for
+// each.
 var harmless = map[catalog.Fault]string{
 	catalog.NoFault:          "it is no fault",
 	catalog.SentinelFailover: "a replica that has all writes keeps the locks",
 	catalog.SlotMoves:        "the locks move with their slots",
 }
 
-// TestEveryFaultHasTeeth checks that each fault makes a strategy fail that is safe without it, because a
-// fault that harms no lock teaches nothing.
+// TestEveryFaultHasTeeth checks that each fault breaks at least one strategy that is safe without a
+// fault. A fault that harms no lock teaches nothing.
 func TestEveryFaultHasTeeth(t *testing.T) {
 	for _, f := range fault.Faults {
 		var failing []string
