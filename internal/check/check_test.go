@@ -191,8 +191,9 @@ func TestRepeatedRows(t *testing.T) {
 	}
 }
 
-// TestRowsThatAnswersDeny compares the rows of one driver with its answers. In the ledger of a service of others, the
-// query may repeat the row of a driver who was told that it had won. Each lost answer explains one row.
+// TestRowsThatAnswersDeny compares the ledger rows of one driver with the answers to this driver. If
+// the ledger comes from the user's own query, the query may repeat the row of a driver who was told
+// that it had won. Each lost answer explains one row.
 func TestRowsThatAnswersDeny(t *testing.T) {
 	for n := range 3 * 3 * 3 * 2 {
 		written, told, unsure, foreign := n%3, n/3%3, n/9%3, n/27 == 1
