@@ -67,8 +67,8 @@ type claims struct {
 	blocks     bool // whether a lock or a unit may stay behind, so that other drivers have to wait for it
 }
 
-// blocking lists the properties that a lock may break only if something stays behind. A lease that
-// ends early is no reason to break them.
+// blocking lists the properties that a lock may break only if a lock or a unit stays behind. A lease
+// that ends early cannot break them.
 var blocking = []string{catalog.StuckOrder, catalog.NoLostWakeup, catalog.ReleaseEffective, catalog.NoResidue}
 
 // claimsUnder returns what we expect under the given faults. We expect nothing from the user's own

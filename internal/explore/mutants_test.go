@@ -101,7 +101,7 @@ func applied(t *testing.T, mutants ...mutant) tree {
 	return changed
 }
 
-// set parses one line of the head.
+// set parses one line of a patch's head.
 func (m *mutant) set(key, value string) (err error) {
 	switch key {
 	case "mistake":

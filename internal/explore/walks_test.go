@@ -71,7 +71,8 @@ func TestWalks(t *testing.T) {
 // walksOf is the number of walks of each strategy.
 const walksOf = 40
 
-// newWalk executes the random schedule of a strategy that belongs to the given number.
+// newWalk executes a random schedule of a strategy. The number is the random seed, so the same number
+// always gives the same schedule.
 func newWalk(t *testing.T, st lock.Strategy, number uint64) walk {
 	t.Helper()
 	r := rand.New(rand.NewPCG(number, 3))
