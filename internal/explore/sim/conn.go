@@ -32,7 +32,7 @@ type conn struct {
 	unread bytes.Reader // reader's input: the bytes of in
 	reader bufio.Reader
 
-	// mu guards these fields too.
+	// mu also guards the following fields.
 	subscribed bool
 	queue      [][]string // a blocked SUBSCRIBE and all commands after it
 }

@@ -31,8 +31,9 @@ func TestReducer(t *testing.T) {
 	}
 }
 
-// TestReducedPhases checks two calls of one actor to different servers in different phases. The reducer must
-// leave out the later one in the fixed order if and only if the last step changed nothing else.
+// TestReducedPhases checks two calls of one actor to different servers in different phases. If the last
+// step changed nothing else, the search tries them in only one order. The reducer must then leave out
+// the other order, and never the order of the phases.
 func TestReducedPhases(t *testing.T) {
 	a := &actor{name: "A"}
 	early := &call{actor: a, phase: tap.Acquire, n: 1, target: "redlock-2", node: &node{name: "redlock-2"}}

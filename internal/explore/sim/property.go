@@ -196,7 +196,7 @@ func (o *oracle) judgeFailedAcquire(a *actor) {
 		o.recordViolation(catalog.WaitsAsTold, 0, "%s's acquire failed, although nothing prevented it", a.name)
 	}
 	onlyOutages := !o.causes.dataLost && !o.heldUp && o.causes.shown&disturbances == catalog.Unreachable
-	// A session or a lease cannot have ended so soon.
+	// In such a short time, the server cannot have ended a session or a lease.
 	if o.world.queues() && onlyOutages && !a.cancelled && a.value != "" && o.world.elapsed()-a.begin < min(o.cluster.Wait, o.cluster.TTL) {
 		o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up in an outage, although the server still had its place in the queue", a.name)
 	}

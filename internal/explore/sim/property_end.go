@@ -142,8 +142,8 @@ func (o *oracle) probeUntilTaken() (told bool, left int) {
 	return true, 0
 }
 
-// judgeLimits checks that only units which a driver really has count against the driver's limit. It
-// skips locks, because they count only the units in the ledger.
+// judgeLimits checks that only units that a driver really has count against the driver's limit. It
+// skips strategies with a lock, because these count only the units in the ledger.
 func (o *oracle) judgeLimits() {
 	ledger := o.world.ledger()
 	for _, a := range o.world.actors {
