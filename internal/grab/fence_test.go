@@ -87,8 +87,9 @@ func TestOvertakenBeforeTheRead(t *testing.T) {
 	})
 }
 
-// TestStaleReadOfATakenOrder checks that a driver whose token is too old is told at once that the order is taken,
-// without raising the counter and reading again.
+// TestStaleReadOfATakenOrder checks a driver whose token is too old and whose order is already taken.
+// The driver must immediately learn that the order is taken, without raising the counter or reading the
+// order again.
 func TestStaleReadOfATakenOrder(t *testing.T) {
 	play(t, "setnx-fenced", func(s *scene) {
 		a, b := s.instance(), s.instance()
