@@ -611,9 +611,10 @@ func TestUnanswered(t *testing.T) {
 	})
 }
 
-// TestLateAcquire delays the request of an acquire until its caller has given up, or has got the lock
-// with a second request and released or lost it. No caller uses the resulting lease or place in the
-// queue, so the process must give it back as soon as another client waits.
+// TestLateAcquire delays the request of an acquire. Meanwhile, its caller gives up, or it gets the lock
+// with a second request and then releases or loses it. When the late request takes effect, no caller
+// uses the resulting lease or place in the queue. The process must give it back as soon as another
+// client waits.
 func TestLateAcquire(t *testing.T) {
 	for _, caller := range []string{"gave up", "released the lock", "lost the lock"} {
 		for _, held := range []bool{false, true} {
