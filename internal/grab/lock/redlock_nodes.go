@@ -54,9 +54,9 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put runs call, which sends a question to one node, and returns the node's reply. If no reply
-// arrives within RedlockGrace after the question has ended, put returns errSilent. It then runs
-// late in the background once call has returned.
+// put runs call, which sends a question to one node, and returns the node's reply. If no reply arrives
+// within RedlockGrace after the question has ended, put returns errSilent. The function late then runs
+// in the background once call has returned.
 func put[T comparable](q *question, yes T, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
