@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If childEnv is set, the test binary records events to the file that it names, and then kills
-// itself. If amidEnv is set too, it does so while it is still recording.
+// If childEnv is set, the test binary records events to the file named in childEnv, and then kills its
+// own process. If amidEnv is set too, it does so while it is still recording.
 const (
 	childEnv = "HISTORY_TEST_FILE"
 	amidEnv  = "HISTORY_TEST_AMID"
