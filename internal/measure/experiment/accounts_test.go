@@ -323,8 +323,9 @@ func TestOrdersWithoutWinner(t *testing.T) {
 	}
 }
 
-// TestIDsAreNoDifference writes the same answer for two drivers, in different formats. Only the driver's ID, a time or a
-// token differs, so the texts are alike. A code is a difference.
+// TestIDsAreNoDifference compares the texts of two answers to different drivers, in different formats.
+// Two texts are alike if they differ only in the driver's ID, in a time or in a token. Texts with
+// different codes are not alike.
 func TestIDsAreNoDifference(t *testing.T) {
 	for _, format := range []string{"%d", "driver %d", `{"driver":%d}`, `{"driver": "%d"}`, "%d: won", "[%d] %[1]d"} {
 		if a, b := withoutIDs(fmt.Sprintf(format, 7), 7), withoutIDs(fmt.Sprintf(format, 1234), 1234); a != b {

@@ -68,9 +68,10 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	return "the grab was waiting " + last
 }
 
-// wasForwarded reports whether the driver won although its instance wrote nothing to the database, or was
-// refused although its instance made no calls but reads of the database. A winner's instance may have
-// asked a lock server which instance leads.
+// wasForwarded reports whether another instance probably handled the request. This is likely if the
+// driver won although its instance wrote nothing to the database. It is also likely if the driver was
+// refused although its instance only read from the database. A winner's instance may have asked a lock
+// server which instance leads.
 func (s *strike) wasForwarded(c *contest, m heldCalls) bool {
 	answer, _ := s.in.responses.of(c.affected)
 	worked := func(h control.Held) bool {

@@ -211,8 +211,8 @@ func TestPromisesThatWereUndone(t *testing.T) {
 	}
 }
 
-// TestRepeatedRowsAreNoSurplus reads rows of two drivers for one order. If the service may repeat rows, at most as many
-// rows of a driver count as it may have units.
+// TestRepeatedRowsAreNoSurplus reads rows of two drivers for one order. If the service may repeat rows,
+// a driver's rows count only up to the number of units that it may have.
 func TestRepeatedRowsAreNoSurplus(t *testing.T) {
 	for n := range 3 * 3 * 4 * 4 {
 		units, perDriver, rows := 1+n%3, n/3%3, [2]int{n / 9 % 4, n / 36}

@@ -86,8 +86,9 @@ func (s *strike) isTooLate(c *contest) bool {
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
-// itself makes contenders wait for that. The user's service does so too, but its waiting drivers may
-// extend the lock. Therefore, if the fault is injected twice, contenders come late the second time.
+// itself makes contenders wait for that. With the user's service, it assumes the same, but waiting
+// drivers may extend the lock. Therefore, if such a fault is injected twice, awaitExpiry waits in the
+// second injection.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := len(s.in.trail.calls[fault.Waiting]) > 0 || s.in.strategy.Excludes != catalog.Global
 	if s.in.traits.unknownLock {
@@ -273,9 +274,9 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 	}
 }
 
-// waitsForOthers reports whether the affected driver has sent its write, but the database makes it wait.
-// The reason is that the stopped contenders hold row or gap locks, so they cannot write second. A fault
-// that hits the database may delay the write too, so it does not count.
+// waitsForOthers reports whether the affected driver has sent its write, but the database makes it
+// wait. This happens if the stopped contenders hold row or gap locks, and then they cannot write
+// second. A fault that hits the database may delay the write too, so it does not count.
 func (s *strike) waitsForOthers() bool {
 	if !s.in.fault.Freezes && s.in.fault.Hits == 0 || s.in.struck.AwaitsDatabase == nil {
 		return false

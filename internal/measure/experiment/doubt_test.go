@@ -231,7 +231,7 @@ func reserves(order int64, long time.Duration) *shop {
 	}}
 }
 
-// knows makes a shop refuse drivers with an ID above 600.
+// knows makes a shop refuse all drivers whose ID is above 600, because it does not know them.
 func knows(s *shop) *shop {
 	s.before = func(w http.ResponseWriter, _, driver int64) bool {
 		known := driver <= 600

@@ -296,8 +296,8 @@ func TestDatabaseMakesAffectedWait(t *testing.T) {
 	}
 }
 
-// TestReasonsToGiveUp checks what the reason says if contenders cannot compete in time. After the restart of
-// the other instance, a lock that all orders share may be the cause.
+// TestReasonsToGiveUp checks the reason that is reported if contenders cannot compete in time. After a
+// restart of the other instance, the reason must mention a lock that all orders share.
 func TestReasonsToGiveUp(t *testing.T) {
 	for v, want := range map[variation]string{usual: "did not reconnect to its servers within 1s", otherRestarts: "or all orders share one lock"} {
 		in := &injection{cell: &Cell{Struck: new(1)}, responses: newResponses(), ttl: time.Second, struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{}}}
@@ -311,9 +311,8 @@ func TestReasonsToGiveUp(t *testing.T) {
 	}
 }
 
-// TestOthersPassWhileStopped checks what the stop of a contender before its write proves. It has
-// passed the lock before the affected driver only if a later read of the ledger shows no row of
-// that driver.
+// TestOthersPassWhileStopped stops a contender before its write. The contender counts as having passed
+// the lock before the affected driver only if a later read of the ledger shows no row of that driver.
 func TestOthersPassWhileStopped(t *testing.T) {
 	for _, wrote := range []bool{false, true} {
 		held := map[string][]control.Held{"contender-7-of-2": {{State: control.Waiting}}}
@@ -373,8 +372,8 @@ func TestHolderMustHaveEnded(t *testing.T) {
 	})
 }
 
-// TestStoppedRequestsKeepTheirResponse checks the end of a request that is marked as continuing. If
-// it was stopped, it ends then. If it was never stopped, its response must keep its original time.
+// TestStoppedRequestsKeepTheirResponse marks requests as continuing. A request that was stopped ends at
+// that moment. A request that was never stopped keeps the original time of its response.
 func TestStoppedRequestsKeepTheirResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stopped := range []bool{false, true} {
@@ -439,8 +438,8 @@ func TestSettingsUnderAFault(t *testing.T) {
 	}
 }
 
-// TestSettingsReachTheInstances fills the settings of a run one by one. If our instances have a setting of the same name, it
-// must get this value.
+// TestSettingsReachTheInstances changes the settings of a run one at a time. If our instances have a
+// setting of the same name, it must get the new value.
 func TestSettingsReachTheInstances(t *testing.T) {
 	for i := range reflect.TypeFor[fleet.Config]().NumField() {
 		var cfg Config

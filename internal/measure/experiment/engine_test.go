@@ -499,8 +499,9 @@ func TestVerdictsOfAModelAreTrue(t *testing.T) {
 	}
 }
 
-// TestExpectationsOfACell makes an empty cell for each kind of instances. The registry is replaced by the user's
-// expectations. Of a lock that the program cannot see, nothing is expected, nor of a fault that cannot hit.
+// TestExpectationsOfACell checks which verdicts are expected of an empty cell, for each kind of
+// instances. Expectations of the user replace those of the registry. No verdict is expected if the
+// program cannot see the lock, or if the fault cannot hit the service.
 func TestExpectationsOfACell(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {
@@ -536,7 +537,8 @@ func TestExpectationsOfACell(t *testing.T) {
 	}
 }
 
-// TestControlOfASearch adds the strategy without a lock only to a search that has named no test, and only once.
+// TestControlOfASearch checks that a search for the highest rate adds the strategy without a lock. It
+// must add this strategy only once, and not at all if the user has named the tests.
 func TestControlOfASearch(t *testing.T) {
 	for bits := range 1 << 3 {
 		search, has, named := bits&1 != 0, bits&2 != 0, bits&4 != 0

@@ -265,8 +265,8 @@ func interrupted() []catalog.Fault {
 	return []catalog.Fault{catalog.RedisDown}
 }
 
-// TestInterruptedScene interrupts a cell when its fault has struck. The fault must be undone, so
-// that the worker's next cell is safe.
+// TestInterruptedScene interrupts a cell after its fault has struck. The fault must be undone, so that
+// the worker's next cell is safe.
 func TestInterruptedScene(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
@@ -357,9 +357,9 @@ func TestPreparedAgainForAService(t *testing.T) {
 	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
 	stacktest.Check(t, err)
 	t.Cleanup(func() { _ = st.Close() })
-	st.DSN = "user@tcp(127.0.0.1:1)/shop" // a service cannot use the file of the embedded stack
+	st.DSN = "user@tcp(127.0.0.1:1)/shop" // the command of a service cannot refer to the file of the embedded database
 	dir := t.TempDir()
-	service, err := fleet.ParseService("mkdir -p " + dir + "/{port}/{redis}") // only shows the address of its Redis
+	service, err := fleet.ParseService("mkdir -p " + dir + "/{port}/{redis}") // this service only prints the address of its Redis
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,8 +420,8 @@ func TestPreparedAgainForAService(t *testing.T) {
 	}
 }
 
-// TestCancelledStrikesAreNoHits cancels the strikes on two orders in every sequence. The fault has
-// struck only the first order. The cell's number of strikes must always be the number of orders
+// TestCancelledStrikesAreNoHits injects a fault that strikes the first of two orders, and then cancels
+// the strikes in every sequence. The cell's number of strikes must always equal the number of orders
 // that still count as struck.
 func TestCancelledStrikesAreNoHits(t *testing.T) {
 	for sequence := range 1 << 4 {
@@ -440,9 +440,9 @@ func TestCancelledStrikesAreNoHits(t *testing.T) {
 	}
 }
 
-// TestStrikesOfAPoint injects a fault at a point in several usual ways and in some variations. Some
-// injections miss and are repeated. The point must count each way once, and is safe only if the
-// last try in each way struck.
+// TestStrikesOfAPoint injects a fault several times at one point, in the usual way and in variations.
+// Some injections miss and are repeated. Each variation must count once. The point is safe only if the
+// last injection of each variation struck.
 func TestStrikesOfAPoint(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 7))
 	for range 500 {

@@ -82,7 +82,7 @@ func TestLoadsOfAModel(t *testing.T) {
 }
 
 // TestInspectionOfAModel inspects model services with various mistakes. Each problem must name the
-// setting to change, and each request must be listed with the meaning of its response.
+// setting to change, and the inspection must list each request with the meaning of its response.
 func TestInspectionOfAModel(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

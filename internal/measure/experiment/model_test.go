@@ -846,9 +846,9 @@ func TestTrailOfAHandOver(t *testing.T) {
 	}
 }
 
-// TestCallsAfterTheResponse checks the recorded calls of a service that makes calls after its
-// response. All of them must be listed in order, because each follows the previous call within
-// quietFor.
+// TestCallsAfterTheResponse checks which calls are recorded for a service that makes calls after its
+// response. Each of these calls follows the previous one within quietFor, so the list must contain all
+// of them, in order.
 func TestCallsAfterTheResponse(t *testing.T) {
 	t.Parallel()
 	holds := control.NewServer("8004", 0, history.Discard)
@@ -884,8 +884,9 @@ func TestCallsAfterTheResponse(t *testing.T) {
 	}
 }
 
-// TestGrabHeldInItsWork stops a grab before its work. The call that the service repeats meanwhile is
-// listed once, as a renewal. Afterwards, the service may answer with any status, but it must answer.
+// TestGrabHeldInItsWork stops a grab before its work. If the service repeats a call while the grab is
+// stopped, the trail must list this call once, as a renewal. Afterwards, the service may answer with
+// any status, but it must answer.
 func TestGrabHeldInItsWork(t *testing.T) {
 	const reads, renews = "mysql SELECT orders", "redis PEXPIRE lock:*"
 	for _, status := range []int{http.StatusOK, http.StatusGatewayTimeout, 0} { // 0 closes the connection instead

@@ -10,8 +10,9 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// TestFirstOrderIsNotOpen checks the message if all drivers of the first order are told that it is
-// taken. It depends on who opened the order. There must be no message if a driver won.
+// TestFirstOrderIsNotOpen checks the message that appears if every driver of the first order is told
+// that the order is taken. The message depends on whether the program or the user opened the order. If
+// a driver won, there must be no message.
 func TestFirstOrderIsNotOpen(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()

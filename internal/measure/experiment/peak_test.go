@@ -226,8 +226,8 @@ func TestEachFailureIsRetried(t *testing.T) {
 	}
 }
 
-// TestFailureOfASearch gives a search a good and a bad attempt that differ in every field. What explains the failure
-// comes from the bad attempt, and everything else comes from the good one.
+// TestFailureOfASearch gives a search a good and a bad attempt that differ in every field. The fields
+// that explain the failure must come from the bad attempt, and all others from the good one.
 func TestFailureOfASearch(t *testing.T) {
 	explain := strings.Fields("Verdict DoubleGrabs OrdersDoubleGrabbed StuckOrders Overlaps Checks Timeline")
 	good, bad := twoCells()
@@ -248,8 +248,9 @@ func TestFailureOfASearch(t *testing.T) {
 	}
 }
 
-// TestLowestFailure finds the failure that ended a search among random attempts. It is the last attempt at the lowest rate
-// above the one that was held. A rate that failed only once was held later.
+// TestLowestFailure checks which of several random attempts counts as the failure that ended a search.
+// It must be the last attempt at the lowest rate above the held rate. If a rate failed only once, it
+// was held at the second attempt.
 func TestLowestFailure(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 20))
 	for range 1000 {

@@ -426,9 +426,9 @@ func TestUnusedRedis(t *testing.T) {
 	}
 }
 
-// TestFirstDriverThatLoses answers the first driver of an order with every status and outcome
-// except a win. Each problem must begin with the response and name the setting to correct. It must
-// end with a hint if the service may not know the driver.
+// TestFirstDriverThatLoses answers the first driver of an order with every status and outcome except a
+// win. Each problem must begin with the response and name the setting to correct. If the service may
+// not know the driver, the problem must end with a hint.
 func TestFirstDriverThatLoses(t *testing.T) {
 	const says, known = "the first driver of a fresh order was answered with HTTP 7", ". It may not know this driver"
 	keys := map[int]string{404: "path", 405: "method", 401: "header", 403: "header", 202: "later"}
@@ -596,8 +596,9 @@ func answering(t *testing.T, codes ...int) inspector {
 	return inspector{cfg: cfg, fleet: f, orders: orders, auditor: &auditor{cfg: cfg, fleet: f, orders: orders}}
 }
 
-// TestAnswersToALateDriver gives the second driver of an order each answer. If it wins too, its answer is marked, and
-// neither that of the first driver nor that of the last request is. An answer that matches no rule is a problem.
+// TestAnswersToALateDriver gives the second driver of an order each possible answer. Only the answer of
+// a second driver that wins must be marked as wrong. An answer that matches no rule must be reported as
+// a problem.
 func TestAnswersToALateDriver(t *testing.T) {
 	for code, problem := range map[int]string{200: "grabbed", 409: "", 423: "", 404: "taken", 500: "taken", 504: "taken"} {
 		p := answering(t, 200, code, 409).inspect(t.Context(), lock.Strategy{Name: Foreign})
@@ -626,8 +627,8 @@ func TestAnswersOfASecondOrder(t *testing.T) {
 	}
 }
 
-// TestAdviceOnMissingTables reads the errors of each database. Only if the program starts the service and knows no
-// migrations, they may be the cure.
+// TestAdviceOnMissingTables checks the advice on database errors that report a missing table. The
+// advice must suggest migrations only if the program starts the service and no migrations are set.
 func TestAdviceOnMissingTables(t *testing.T) {
 	for text, missing := range map[string]bool{
 		"Error 1146: Table 'shop.wins' doesn't exist": true, `ERROR: relation "wins" does not exist`: true, "no such table: wins": true, "no such column: wins": false, "access denied": false,

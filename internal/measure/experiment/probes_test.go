@@ -232,7 +232,8 @@ func TestProbeWithoutARow(t *testing.T) {
 	}
 }
 
-// TestEventsThatCannotBeRead audits instances of ours whose event files are missing. The first reason must say so.
+// TestEventsThatCannotBeRead audits our own instances after their event files were deleted. The first
+// reason of the verdict must report this.
 func TestEventsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	_, au, first := modelAuditor(t)
@@ -244,8 +245,8 @@ func TestEventsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestLastProbeWins probes orders of which one is sold, and another one becomes free during the probes. The refusal
-// counts, whichever order is answered last.
+// TestLastProbeWins probes several orders. One of them is sold, and another one becomes free during the
+// probes. The refusal must count, no matter which order is answered last.
 func TestLastProbeWins(t *testing.T) {
 	t.Parallel()
 	m, au, first := modelAuditor(t)

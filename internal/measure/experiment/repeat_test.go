@@ -239,8 +239,8 @@ func TestRepetitionsInEitherOrder(t *testing.T) {
 	}
 }
 
-// TestLatencyOfRepetitions merges random latencies of three repetitions. The shortest and the longest latency of all count.
-// Each other figure is the median of this figure.
+// TestLatencyOfRepetitions merges random latencies of three repetitions. The merged minimum and maximum
+// must be those of all repetitions. Every other figure must be the median of the three values.
 func TestLatencyOfRepetitions(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 1))
 	var repetitions [3]Repetition
@@ -383,8 +383,8 @@ func TestFiguresOfAnIncompleteMerge(t *testing.T) {
 	}
 }
 
-// TestEveryFigureOfARepetition fills a cell. Its repetition must have the cell's value in each field of the same name, and no
-// empty field.
+// TestEveryFigureOfARepetition converts a cell with values in all fields to a repetition. The
+// repetition must have the cell's value in each field of the same name, and no empty field.
 func TestEveryFigureOfARepetition(t *testing.T) {
 	var c Cell
 	fill(reflect.ValueOf(&c).Elem(), 2)
@@ -398,8 +398,8 @@ func TestEveryFigureOfARepetition(t *testing.T) {
 	}
 }
 
-// TestRoundsAreShuffled repeats ten tests, some of which have run before. Each round has every test that lacks a
-// repetition, in an order that depends on the seed only.
+// TestRoundsAreShuffled repeats ten tests, some of which have run before. Each round must contain every
+// test that lacks a repetition, in an order that depends only on the seed.
 func TestRoundsAreShuffled(t *testing.T) {
 	const repeat = 3
 	specs := make([]*cellSpec, 10)
@@ -444,8 +444,8 @@ func TestRoundsAreShuffled(t *testing.T) {
 	}
 }
 
-// TestEachPercentileOfRepetitions merges repetitions whose latencies all differ. Each percentile is the median of this
-// percentile, the shortest latency is the shortest of all, and the longest is the longest of all.
+// TestEachPercentileOfRepetitions merges repetitions whose latencies all differ. The merged minimum and
+// maximum must be those of all repetitions. Every percentile must be the median of its values.
 func TestEachPercentileOfRepetitions(t *testing.T) {
 	repetition := func(n float64) Cell {
 		var c Cell

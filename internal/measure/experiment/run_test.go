@@ -310,8 +310,8 @@ func TestBudgetTotal(t *testing.T) {
 	}
 }
 
-// TestErrorIsNoBudget ends a run with an error. The cells that did not run must not give a budget
-// as the reason.
+// TestErrorIsNoBudget ends a run with an error. The reason of the cells that did not run must not
+// mention a budget.
 func TestErrorIsNoBudget(t *testing.T) {
 	r := matrix(t, "setnx", "cancel,pause,hang", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
 	r.workers = r.workers[:1]
@@ -512,8 +512,9 @@ func TestCompareWithoutFault(t *testing.T) {
 	}
 }
 
-// TestTestsWithoutTime ends a run whose budget is over. A test that has not begun is noted as interrupted, so that a resumed
-// run runs it. Every result stays, also that of a test that the budget has interrupted.
+// TestTestsWithoutTime runs tests after the budget of the run has ended. A test that has not begun must
+// be marked as interrupted, so that a resumed run repeats it. Results that already exist must stay,
+// including that of a test that the budget interrupted.
 func TestTestsWithoutTime(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		r := newRunner(Config{BudgetTotal: time.Hour, deadline: time.Now().Add(time.Hour)}, func(*Run) error { return nil })

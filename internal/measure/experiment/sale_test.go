@@ -317,8 +317,9 @@ func TestWithoutWinner(t *testing.T) {
 	}
 }
 
-// TestLimitOfAnotherService refuses a driver after the last sale, with the reason that our own instances give if the driver
-// has its units. Another service may use this field for something else, so there it does not excuse the refusal.
+// TestLimitOfAnotherService refuses a driver after the last sale. The response contains the reason that
+// our own instances give if a driver has all the units that it may have. Another service may use this
+// field for a different purpose, so the refusal must count.
 func TestLimitOfAnotherService(t *testing.T) {
 	foreign := *target.Own
 	for _, shape := range []*target.Shape{target.Own, &foreign} {
@@ -339,8 +340,9 @@ func TestLimitOfAnotherService(t *testing.T) {
 	}
 }
 
-// TestLostUpdatesOfEachOrder counts the lost updates of two orders. The counter of the second one may have decreased more
-// often than its rows show, which must not make up for an update that the first one has lost.
+// TestLostUpdatesOfEachOrder counts the lost updates of two orders. The counter of the second order may
+// have decreased more often than its rows show. This must not compensate for a lost update of the first
+// order.
 func TestLostUpdatesOfEachOrder(t *testing.T) {
 	store := emptyStore(t)
 	first, err := store.Create(t.Context(), 2, 3)

@@ -38,7 +38,8 @@ func TestSentinelService(t *testing.T) {
 	checkSentinelCells(t, cfg)
 }
 
-// TestPythonSentinel checks the same for a service in Python, with the Sentinel client of redis-py.
+// TestPythonSentinel checks that faults work for a Python service that finds its Redis through the
+// Sentinel client of redis-py.
 func TestPythonSentinel(t *testing.T) {
 	if !proving {
 		t.Skip("GRABLAB_PROVE is not 1: TestSentinelService covers this in Go")

@@ -59,8 +59,9 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 // setsTTL reports whether the run sets the lock TTL of the user's service.
 func (cfg Config) setsTTL() bool { return cfg.Service != nil && cfg.Service.Uses("ttl_ms") }
 
-// maxStripes is the number of locks up to which a dry run shows that a service shares them among its
-// orders. It needs a larger order ID, because a smaller one equals its own remainder.
+// maxStripes limits how many locks the orders of a service may share so that a dry run notices the
+// sharing. For example, a lock may belong to all orders whose IDs have the same remainder. The order ID
+// of a dry run must be above maxStripes, because a smaller ID may equal its remainder.
 const maxStripes = 128
 
 // ttlOfDryRuns returns the lock TTL in dry runs. If the run cannot set the service's TTL, that is

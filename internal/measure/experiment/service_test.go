@@ -508,8 +508,8 @@ func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 	}
 }
 
-// TestTrailWithoutWrite checks that a trail without a write to the database is refused, because the
-// service then writes where no proxy sees it.
+// TestTrailWithoutWrite checks that the program refuses a trail without a write to the database,
+// because the service then writes where no proxy sees it.
 func TestTrailWithoutWrite(t *testing.T) {
 	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false, "postgres SELECT GRAB()": false} {
 		r := recorder{fleet: &fleet.Fleet{}}
@@ -519,7 +519,7 @@ func TestTrailWithoutWrite(t *testing.T) {
 	}
 }
 
-// TestDifference checks that the explanation for two grabs that differ names the calls that differ.
+// TestDifference checks that the program names the differing calls if two grabs make different calls.
 func TestDifference(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1} }
 	got := difference([]control.Call{call("redis SET a"), call("redis GET b7x")}, []control.Call{call("redis SET a"), call("redis GET c8x")})
@@ -720,7 +720,7 @@ func TestPartsByDefinition(t *testing.T) {
 		}
 		release := slices.Index(got.service.parts, tap.Release)
 		key := func(c control.Call) string { return strings.Fields(string(c.Phase))[2] }
-		for i := len(own) - 1; i > claim && claim >= 0; i-- { // before the claim, own has the same calls
+		for i := len(own) - 1; i > claim && claim >= 0; i-- { // find the first call after the claim that uses a key from before the claim
 			if got.service.parts[i] != tap.Release || own[i].Target != "redis" {
 				continue
 			}

@@ -131,7 +131,7 @@ func isFirstWrite(calls []control.Call, n int) bool {
 	return len(tables) > 0 && !slices.ContainsFunc(calls[:n], func(c control.Call) bool { return writesTo(c, tables) })
 }
 
-// waitsForJob matches calls that a worker makes to wait for its next job.
+// waitsForJob matches calls with which a worker waits for its next job.
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
 // withoutNextJob removes the calls that a worker makes to wait for its next job after writing the
@@ -248,8 +248,9 @@ func (t trail) changesAfter(p fault.Point) bool {
 	})
 }
 
-// These Redis commands store a value even if the key exists, so they acquire no lock that works. The others in
-// cacheCommands may come with them, for example if a grab reads a value from a cache and removes it after its write.
+// These Redis commands store a value even if the key exists, so they cannot acquire a working lock. The
+// other commands in cacheCommands are those that a cache also uses. For example, a grab may read a
+// value from the cache and remove it after its write.
 var (
 	storeCommands = []string{"SET", "SETEX", "PSETEX"}
 	cacheCommands = append([]string{"DEL", "EXISTS", "EXPIRE", "GET", "GETEX", "MGET", "PEXPIRE", "PTTL", "STRLEN", "TTL", "TYPE", "UNLINK"}, storeCommands...)

@@ -449,9 +449,9 @@ func TestNotesOfWritesStay(t *testing.T) {
 	})
 }
 
-// TestAbandonedCalls checks whether a strike counts that has stopped up to two calls of the
-// affected driver. At least one of them must still be able to arrive late. A proxy cannot send a
-// call whose client has given up.
+// TestAbandonedCalls stops up to two calls of the affected driver. The strike must count only if at
+// least one of these calls can still arrive late. A proxy cannot forward a call whose client has given
+// up.
 func TestAbandonedCalls(t *testing.T) {
 	states := []control.State{control.Waiting, control.Replied, control.Released, control.Expired}
 	for bits := range 1 << 9 {
@@ -478,8 +478,9 @@ func TestAbandonedCalls(t *testing.T) {
 	}
 }
 
-// TestStoppedCallOfATask checks that a strike does not count if the affected driver wins at once, although a statement was
-// stopped. A background task has then made this statement. A driver that wins later may have repeated it.
+// TestStoppedCallOfATask checks that a strike does not count if the affected driver wins immediately
+// although a statement was stopped. In this case, a background task has made the statement. A driver
+// that wins later may have repeated the statement.
 func TestStoppedCallOfATask(t *testing.T) {
 	const lock, read, write, log = "redis SET lock:* NX", "mysql SELECT orders", "mysql INSERT wins", "mysql INSERT log"
 	for _, tt := range []struct {
@@ -515,10 +516,10 @@ func emptyInstance() *fleet.Instance {
 	return &fleet.Instance{Client: func(context.Context, string, string, any, any) error { return nil }}
 }
 
-// TestTooLateForContenders checks whether contenders start if a service reconnects late after its
-// driver was stopped. They start only if they can finish before nine tenths of the service's lease
-// have passed, or before the end of the lease of our own strategies. Otherwise, the strike must not
-// count, and the driver must continue.
+// TestTooLateForContenders stops a driver, after which the service takes some time to reconnect.
+// Contenders must start only if they can finish in time. The limit is nine tenths of the service's
+// lease or, for our own strategies, the end of the lease. Otherwise, the strike must not count, and the
+// driver must continue.
 func TestTooLateForContenders(t *testing.T) {
 	const lease = 10 * time.Second
 	service, err := fleet.ParseService("x {port} {ttl_ms}")
@@ -579,9 +580,9 @@ func TestTooLateForContenders(t *testing.T) {
 	})
 }
 
-// TestStopAtAMoment answers a request before, while or after its process is stopped or killed.
-// A kill counts as a strike on a request without a response, or with a failure. A stop counts as a
-// strike only on a request without a response.
+// TestStopAtAMoment answers a request before, while or after its process is stopped or killed. A stop
+// counts as a strike only if the request got no response. A kill also counts if the response reported a
+// failure.
 func TestStopAtAMoment(t *testing.T) {
 	const at = 10 * time.Millisecond
 	ended := errors.New("the test ends here")
@@ -612,8 +613,9 @@ func TestStopAtAMoment(t *testing.T) {
 	})
 }
 
-// TestParallelCallsStop stops some of the calls that the affected driver makes in parallel. It is at the point once all
-// of them have stopped. If some never come, it is there a moment later.
+// TestParallelCallsStop stops some of the calls that the affected driver makes in parallel. The driver
+// counts as being at the point once all of them have stopped. If some calls never come, it counts as
+// being there a moment later.
 func TestParallelCallsStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for calls := 1; calls <= 3; calls++ {
@@ -711,8 +713,9 @@ func TestHungRequestsAddUp(t *testing.T) {
 	}
 }
 
-// TestStoppedProcessReportsNothing asks both instances for the contenders that have stopped, while one process or the
-// other does not respond. The answer of the other one counts, and comes in time for the fault.
+// TestStoppedProcessReportsNothing asks both instances which contenders have stopped, while one of the
+// processes does not respond. The program must use the answer of the other instance, without waiting
+// longer than the fault allows.
 func TestStoppedProcessReportsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for bits := range 1 << 3 {

@@ -34,9 +34,9 @@ type subject interface {
 	traits() traits
 	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
-	// awaitAble waits for a limited time until the instances work again. To find out, it sends test
-	// requests for the order spare, which is not part of any result. If an instance still fails after
-	// that time, its responses will show it.
+	// awaitAble waits for a limited time until the instances work again. It sends test requests for the
+	// order spare, which appears in no result. It returns no error if an instance still fails after
+	// that time, because the responses to later requests will show the failure.
 	awaitAble(ctx context.Context, spare int64, instances ...*fleet.Instance) error
 }
 

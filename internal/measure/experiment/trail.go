@@ -284,9 +284,9 @@ func (d *dryRun) order() int64 {
 	return d.next - 1
 }
 
-// pair returns two requests for the same order. The driver that has the lock and the driver that
-// waits for it use different instances. They swap these instances each time, because some locks hand
-// over with other calls at an instance where no driver has waited yet.
+// pair returns two requests for the same order. The driver that has the lock and the driver that waits
+// for it use different instances. These instances change roles each time, because the first hand-over
+// at an instance may make different calls than later ones.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	at, waitsAt := d.other, d.struck

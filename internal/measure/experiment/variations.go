@@ -149,8 +149,8 @@ func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 }
 
 // bothOrders reports whether to inject the fault twice at this step, because some checks, such as
-// fencing tokens, refuse only the last writer. The delayed driver writes last the first time, and
-// first the second time.
+// fencing tokens, refuse only the last writer. In the first injection, the delayed driver writes last.
+// In the second, it writes first.
 func (in *injection) bothOrders(p fault.Point) bool {
 	return in.traits.unknownLock && in.trail.claim != nil && p.InWork() &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal
