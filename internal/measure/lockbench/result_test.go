@@ -96,8 +96,8 @@ func TestRatiosAreWithinRounds(t *testing.T) {
 	}
 }
 
-// TestRoundsWithoutAPartner checks that pairedValues skips rounds in which one of the two was not
-// measured.
+// TestRoundsWithoutAPartner checks that pairedValues skips the rounds in which one of the two figures
+// was not measured.
 func TestRoundsWithoutAPartner(t *testing.T) {
 	slice := func(round int, p50 float64) Slice { return Slice{Round: round, Figures: Figures{P50US: p50}} }
 	a := []Slice{slice(1, 10), slice(3, 30), slice(4, 40)}

@@ -171,8 +171,9 @@ func TestParseCalls(t *testing.T) {
 	}
 }
 
-// TestCommandsOfEveryServer counts the commands of one Redis server and of two others. All of them count, and only those of
-// a local stack, because no other program uses them.
+// TestCommandsOfEveryServer counts the commands of a single Redis server, of two Redlock nodes, or of
+// both. On a local stack, the commands of all servers must count. On an external stack, no command must
+// count, because other programs may use the servers.
 func TestCommandsOfEveryServer(t *testing.T) {
 	at := make([]string, 3)
 	for i := range at {
