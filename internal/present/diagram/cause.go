@@ -204,7 +204,8 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 			what := map[MarkKind]string{Refused: "refused", Loss: "stopped"}[m.Kind]
 			inA, locked := a.insideSpan(m.At)
 			inB, _ := won.who.insideSpan(won.at)
-			// Skip marks that do not show that a lost its lock to the winner, which got it later.
+			// Skip this mark unless it shows that driver a lost its lock to the winner, which got the
+			// lock later.
 			if a == won.who || what == "" || !locked || m.At < won.at || inB.From < inA.From || what == "refused" && !covers(a.Spans, m.At, Gap) {
 				continue
 			}
