@@ -20,8 +20,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// TestByHandAfterFailures makes requests to an instance fail, either to its control API or to its orders.
-// Whichever request has failed, each driver must be able to grab as soon as the instances work again.
+// TestByHandAfterFailures makes requests to an instance fail, either to its control API or to its
+// orders. No matter which request failed, each driver must be able to grab as soon as the instances
+// work again.
 func TestByHandAfterFailures(t *testing.T) {
 	var refuses atomic.Value // the request that fails: a method of the control API, or "grab"
 	refuses.Store("")
@@ -147,9 +148,9 @@ func TestSlowRunIsSlowThroughout(t *testing.T) {
 	}
 }
 
-// TestFailedStrikeIsUndone sets the clock of an instance ahead. The clock must be right again after the
-// fault, even if the request reports an error although it has changed the clock. In any case, the driver that
-// the fault has paused must be released, and an error of that request must be reported.
+// TestFailedStrikeIsUndone injects the fault client-clock, and makes one of its requests fail. The
+// clock must be right again after the fault, even if the request has changed the clock before it
+// reported the error. The paused driver must be released, and strike must return the error.
 func TestFailedStrikeIsUndone(t *testing.T) {
 	errLost := errors.New("the reply is lost")
 	for _, failing := range []string{"", "clock", http.MethodDelete} {

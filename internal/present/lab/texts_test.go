@@ -33,8 +33,9 @@ var shownIn = []string{
 	"../../check/timeline.go: describe",
 }
 
-// notShown matches texts in these functions that the page does not show as they are. They are errors about a
-// wrong start of the program, names in the API, and parts of sentences that are translated as a whole.
+// notShown matches texts in these functions that the page does not show in this form. They are error
+// messages of the loadgen command, names in the API, and parts of sentences that are translated as a
+// whole.
 var notShown = regexp.MustCompile(`loopback|^lab: |^(and|of 3|and to|the order was)$|^an order of 3 units|^the order was given$|^(acquire|claim|grab|lost|read|release|strike|error|timeout) \w+$|^(bad request|the lab is busy)$|^setnx setnx( in 3 steps)?$|^its (read|write)$|` +
 	`^the result of its|^setnx (is refused|fails)|^is inside, without|^(could not|kept|left|let|sold)|loadgen run|^and (by|setnx)$|[a-z.]setnx$|^3 3 at|from 12 ms 3|^setnx: setnx$|^setnx (in 3 steps|ms)$|^takes its process down$|^is dead, and|^redlock, for which|^again for|^3 grabs its read|^its read |^driver setnx$|^event|^(grabbed|sold) (more|out)|^for setnx|^with token`)
 
