@@ -240,7 +240,8 @@ func TestEveryStepIsTold(t *testing.T) {
 	}
 }
 
-// TestEveryPropertyIsAPromise checks that the report on a violated property states what was promised.
+// TestEveryPropertyIsAPromise checks that the report on a violated property says what the property
+// promises.
 func TestEveryPropertyIsAPromise(t *testing.T) {
 	for _, p := range explore.Properties {
 		f := late()

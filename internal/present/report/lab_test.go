@@ -86,8 +86,8 @@ func TestLoadFile(t *testing.T) {
 	}
 }
 
-// TestUnknownIsSaid checks the answer and the page of runs with unknown facts. If something is unknown, they
-// must not claim that it happened, nor that it did not.
+// TestUnknownIsSaid checks the answer and the page for runs with unknown facts. The texts must neither
+// claim that an unknown event happened nor that it did not happen.
 func TestUnknownIsSaid(t *testing.T) {
 	safe := measuredCell(catalog.Pause, catalog.Safe, ptr(catalog.Safe))
 	safe.ExpectedExclusive = ptr(experiment.Yes)
