@@ -41,7 +41,7 @@ func (d *drivers) all() []int64 {
 	return slices.Clone(d.ids)
 }
 
-// grabOf makes a call in a phase of a grab. The channel gets the result.
+// grabOf makes a call in a phase of a grab, in the background. The returned channel gets the result.
 func grabOf(ctx context.Context, holds *control.Holds, order, driver int64, phase tap.Phase, sent *drivers) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -305,8 +305,8 @@ func TestHoldAfterAPhase(t *testing.T) {
 // script.
 var errNoScript = errors.New("NOSCRIPT No matching script")
 
-// sends makes a call, and repeats it while its answer is errNoScript. The channel gets the result.
-// applied counts how many times the call was sent.
+// sends makes a call in the background, and repeats it as long as the answer is errNoScript. The
+// returned channel gets the result, and applied counts how many times the call was sent.
 func sends(ctx context.Context, h *control.Holds, op tap.Op, answers []error, applied *int) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
