@@ -48,7 +48,7 @@ var placeholders = []string{
 // PostgreSQL.
 const postgres = "postgres"
 
-// Placeholders returns a list of all placeholders, for a message.
+// Placeholders returns a list of all placeholders, to be shown in error messages.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
 // ParseService parses a service's command in shell syntax. Environment variables such as

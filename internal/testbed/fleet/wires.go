@@ -51,9 +51,9 @@ type wires struct {
 	numbered     map[string]bool           // lock requests whose keys contain any number, written as {n}
 	tokened      map[string]*regexp.Regexp // names of keys that contain any token, and of lock requests with such a key; with a pattern that matches them
 	idle         map[string]bool           // requests that the instance makes even while it handles no grabs
-	busy         map[uint64]bool           // database connections with a request that is not idle since their last transaction ended
+	busy         map[uint64]bool           // database connections that have sent a request that is not idle since their last transaction ended
 	background   map[string]bool           // statements that the instance sends even while it handles no grabs, including those that write
-	grabs        map[uint64]bool           // database connections with a statement since their last transaction ended that is not in background
+	grabs        map[uint64]bool           // database connections that have sent a statement that is not in background since their last transaction ended
 	begun        map[uint64]string         // database connections with an open transaction, and the statement that began it; it may belong to a background task
 	lastCall     time.Time                 // time of the last request for order
 	questions    int                       // number of pending requests for a result
@@ -216,10 +216,13 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// ofBackground reports whether a statement begins or ends a transaction in which only a background task has sent
-// statements. Such a task may begin many transactions during a grab, so these statements are no calls of the grab.
-// While the transaction is empty, it may belong to either. Therefore, begun is the statement that began it if the
-// first statement of a grab follows now. Otherwise, it is empty.
+// ofBackground reports whether a statement begins or ends a transaction of a background task. Such a
+// task may begin many transactions during a grab, and their statements must not count as calls of the
+// grab.
+//
+// When a transaction begins, it may still belong to either. If its first other statement belongs to a
+// grab, ofBackground returns the statement that began the transaction as begun, because that one
+// belongs to the grab too. Otherwise, begun is empty.
 func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -411,9 +414,10 @@ func tokensIn(name string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(name), regexp.QuoteMeta(anyToken), "([^ "+keySeparators+"]+)") + "$")
 }
 
-// learnTokens makes nameTokens replace the tokens in the keys of these requests. name is the name of a request, with
-// {token} in place of each token. Other requests may have the same key, such as a renewal. But if the whole key is a
-// token, the key of another request may only look similar.
+// learnTokens makes nameTokens replace the tokens in the keys of requests with this name. The name
+// contains {token} in place of each token. Other requests with the same key, such as renewals, are
+// covered too. The exception is a key that consists only of a token, because any key could look like
+// it.
 func (w *wires) learnTokens(name string) {
 	w.tokened[name] = tokensIn(name)
 	if words := strings.Split(name, " "); keyIn(words) < len(words) && words[keyIn(words)] != anyToken {
@@ -421,7 +425,8 @@ func (w *wires) learnTokens(name string) {
 	}
 }
 
-// nameTokens replaces the tokens in the text of a request to a lock server, if its key is known to contain some.
+// nameTokens replaces the tokens in the text of a request to a lock server, if learnTokens has learned
+// its key.
 func (w *wires) nameTokens(text string) string {
 	if len(w.tokened) == 0 {
 		return text
