@@ -13,9 +13,9 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// TestRecordedResponseMeansTheSame sends grabs to services with bodies of every size around the limit,
-// with a result at once or later. What the attack records must have the same meaning as the whole
-// response, for rules about each part of it.
+// TestRecordedResponseMeansTheSame sends grabs to services with bodies of every size around the limit.
+// Some services return the result at once, and others return it later. For every kind of rule, the
+// recorded response must have the same meaning as the whole response.
 func TestRecordedResponseMeansTheSame(t *testing.T) {
 	rules := []string{`text:!~"lost$"`, `json:.won==true`, `xml:/won==1`, `header:X-Won=="yes"`, "200"}
 	for later, rules := range map[string][]string{"": rules, "202 -> /results/{order}/{driver}": rules[:2]} {

@@ -31,7 +31,7 @@ type Plan struct {
 // Share is a part of a plan: every Count-th request, beginning with the one at Index.
 type Share struct{ Index, Count int }
 
-// at returns the position in the whole plan of the share's request n.
+// at converts the index of a request in the share to the index of the same request in the whole plan.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
 // NewPlan returns a plan for orders with consecutive IDs, beginning with first. Driver numbers

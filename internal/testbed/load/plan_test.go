@@ -191,8 +191,8 @@ func (p endingPlan) take() (Request, bool) {
 	return p.Plan.take()
 }
 
-// TestPlanEndsAtOnce ends a plan while vegeta is about to take its third request. The load must have the results of the
-// first two, and no result without a request.
+// TestPlanEndsAtOnce ends a plan while vegeta is about to take its third request. The load must report
+// exactly two results, and each of them must belong to a request.
 func TestPlanEndsAtOnce(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
