@@ -139,8 +139,9 @@ func Outsider(groups []int, ports ...int) (pid int) {
 	return pid
 }
 
-// sockets returns the TCP sockets in a state for which a column of /proc/net/tcp ends with one of the
-// addresses. The keys have the same form as the links in /proc/PID/fd.
+// sockets returns the TCP sockets that are in the given state and have one of the given addresses.
+// column is the column of /proc/net/tcp that must end with the address. The keys of the result have the
+// same form as the links in /proc/PID/fd.
 func sockets(column int, state string, addresses ...string) (found map[string]bool, known bool) {
 	found = map[string]bool{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -166,9 +167,10 @@ func sockets(column int, state string, addresses ...string) (found map[string]bo
 	return found, known
 }
 
-// holder returns a process that has one of the sockets open, and that is chosen by its ID and its process group. If
-// there is none, it returns 0. all is false if this process may not read the files of a chosen one, because of its
-// user. A zombie has no files, although only root may list them.
+// holder returns a process that has one of the sockets open, or 0 if there is none. It examines only
+// the processes for which chosen returns true. all is false if this process may not read the open files
+// of an examined process, which belongs to another user. It ignores zombies, which have no open files,
+// although only root may list them.
 func holder(sockets map[string]bool, chosen func(pid, group int) bool) (pid int, all bool) {
 	processes, _ := os.ReadDir("/proc")
 	all = true
