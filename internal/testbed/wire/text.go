@@ -224,7 +224,8 @@ var lockCall = regexp.MustCompile(`(?i)(?:^|[ .])(GET_LOCK|RELEASE_LOCK|RELEASE_
 // Stored ends the name of a SELECT that calls a stored function, which may write.
 const Stored = "()"
 
-// builtIn matches the functions of the servers that services call on their own, as in SELECT NOW().
+// builtIn matches the built-in functions of database servers that services often call in a separate
+// statement, as in SELECT NOW(). A SELECT that calls any other function calls a stored function.
 var builtIn = regexp.MustCompile(`^(PG_.*|(CURRENT|STATEMENT|TRANSACTION|CLOCK|TXID|UNIX|UTC|DATE|JSONB?)_.*|TO_(CHAR|DATE|JSONB?|NUMBER|TIMESTAMP)|.*_LOCKS?|(REGEXP|STRING|GENERATE)_.*|UNNEST|(CURR|LAST|NEXT)VAL|(GEN_RANDOM_)?UUID|(LOCAL|SYS|CUR)(DATE|TIME).*` +
 	`|ABS|CAST|CEIL|COALESCE|CONCAT|CONNECTION_ID|CONVERT|COUNT|DATABASE|EXISTS|EXTRACT|FLOOR|FOUND_ROWS|GREATEST|HEX|IF|IFNULL|LAST_INSERT_ID|LEAST|LENGTH|LOWER|MD5|NOW|NULLIF|RAND(OM)?|ROUND|ROW|ROW_COUNT|SCHEMA|SET_CONFIG|SHA[12]?|SLEEP|UPPER|USER|VERSION)$`)
 

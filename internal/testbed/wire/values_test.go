@@ -334,8 +334,9 @@ func TestMySQLSequence(t *testing.T) {
 	}
 }
 
-// TestMySQLLongReplyBeforeAnother reads a reply with up to 599 packets, behind which another reply follows at once.
-// The proxy must find both. It cannot if the last sequence number of the first reply is 0.
+// TestMySQLLongReplyBeforeAnother reads a reply with up to 599 packets that is directly followed by
+// another reply. The proxy must find both replies. The test skips replies whose last sequence number is
+// 0, because there the proxy cannot find the second reply.
 func TestMySQLLongReplyBeforeAnother(t *testing.T) {
 	for n := 1; n < 600; n++ {
 		if n%256 == 0 {
