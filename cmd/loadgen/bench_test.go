@@ -44,7 +44,7 @@ func TestBench(t *testing.T) {
 	}
 	folders, err := filepath.Glob(filepath.Join(cmd.Dir, "results", "*-bench"))
 	if err != nil || len(folders) != 1 {
-		t.Fatalf("%q, %v", folders, err)
+		t.Fatalf("Glob: %q, %v", folders, err)
 	}
 	if text := read(t, folders[0], "bench.json"); string(text) != stdout {
 		t.Errorf("bench.json is\n%s\nprinted was\n%s", text, stdout)
@@ -54,12 +54,12 @@ func TestBench(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !res.Complete || res.Rounds != 2 || len(res.Rows) != 3*2 {
-		t.Errorf("%s", stdout)
+		t.Errorf("bench printed\n%s", stdout)
 	}
 	lines := 0
 	for in := benchfmt.NewReader(bytes.NewReader(read(t, folders[0], "bench.txt")), "bench.txt"); in.Scan(); lines++ {
 		if _, ok := in.Result().(*benchfmt.Result); !ok {
-			t.Errorf("%v", in.Result())
+			t.Errorf("the line for benchstat was read as %v", in.Result())
 		}
 	}
 	if measured := bytes.Count(read(t, folders[0], "slices.jsonl"), []byte("\n")); measured != lines || lines < len(res.Rows) || lines > 2*len(res.Rows) { // a slice in which the machine stood still is left out
@@ -164,7 +164,7 @@ func TestBenchFlags(t *testing.T) {
 		t.Errorf("chosen: %v", chosen)
 	}
 	if !slices.Equal(cases, []string{"uncontended", "waves"}) || s.Rounds != 3 || s.Slice != 7*time.Millisecond || s.Seed != 5 {
-		t.Errorf("%v, %+v", cases, s.Config)
+		t.Errorf("cases %v, settings %+v", cases, s.Config)
 	}
 	if s, err := parseBench(nil); err != nil || s.Rounds < 21 || len(s.Subjects) != len(lockbench.Names()) || len(s.Cases) != len(lockbench.Cases) {
 		t.Errorf("%v, defaults %+v", err, s)
@@ -180,7 +180,7 @@ func TestBenchFlags(t *testing.T) {
 		}
 	}
 	if _, err := parseBench([]string{"-rounds", "x"}); !errors.Is(err, flags.ErrUsage) {
-		t.Errorf("got %v", err)
+		t.Errorf("parseBench: got %v", err)
 	}
 }
 

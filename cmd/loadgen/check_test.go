@@ -134,7 +134,7 @@ func TestPrintPreflight(t *testing.T) {
 		{Question: "first driver", Answer: "HTTP 200", Meaning: "grabbed"}, {Question: "second driver", Answer: "HTTP 200", Meaning: "grabbed", Wrong: true},
 	}})
 	if want := "foreign\n  first driver     HTTP 200: grabbed\n  ! second driver  HTTP 200: grabbed\n"; b.String() != want {
-		t.Errorf("%q, want %q", &b, want)
+		t.Errorf("printPreflight printed %q, want %q", &b, want)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestReaches(t *testing.T) {
 	})
 	want := [][2]string{{"hang", "after 2"}, {"pause, crash", "before and after 1-3, 5"}, {"latency", "before 1"}, {"slow", "nowhere: it needs a hook"}}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("reaches returned %q, want %q", got, want)
 	}
 }
 
@@ -172,8 +172,9 @@ func TestPreflightKeepsCellsWithoutFault(t *testing.T) {
 	}
 }
 
-// TestPlaceOfAProblem checks that a problem names the place of the wrong value: a line of the target file,
-// a flag on the command line, or the target file if the value is in neither.
+// TestPlaceOfAProblem checks that a problem names the place of the wrong value. This place is a line of
+// the target file or a flag on the command line. If neither sets the value, the problem names the
+// target file.
 func TestPlaceOfAProblem(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "my.yaml", "targets: http://127.0.0.1:1,http://127.0.0.1:2\npath: /a/{order}\nbusy: 423\n")
@@ -192,7 +193,7 @@ func TestPlaceOfAProblem(t *testing.T) {
 		}
 		for key, want := range tt.want {
 			if got := s.problem(experiment.Problem{Key: key, Text: "wrong"}); got != want {
-				t.Errorf("%q: %q, want %q", tt.args, got, want)
+				t.Errorf("%q: the message is %q, want %q", tt.args, got, want)
 			}
 		}
 	}

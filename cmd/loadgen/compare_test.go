@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 	var c compare.Comparison
 	exitOf(context.Background(), []string{"compare", rush, unsafe, "-format", "json"}, &out, &out)
 	if err := json.Unmarshal(out.Bytes(), &c); err != nil || len(c.Changes) != 1 || c.Changes[0].New != "unknown" {
-		t.Errorf("%v: %+v", err, c.Changes)
+		t.Errorf("compare -format json: %v, changes %+v", err, c.Changes)
 	}
 }
 

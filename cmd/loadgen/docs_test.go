@@ -88,7 +88,7 @@ func TestDocs(t *testing.T) {
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(paths) < 8 {
-		t.Fatalf("%q, %v", paths, err)
+		t.Fatalf("Glob: %q, %v", paths, err)
 	}
 	shell := newShell(t, root)
 	for _, path := range append(paths, filepath.Join(root, "README.md"), filepath.Join(root, "results", "README.md")) {
@@ -270,7 +270,7 @@ func (s *shell) findTests(t *testing.T, words []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.root, words[2], "*_test.go"))
 	if err != nil || files == nil {
-		t.Fatalf("%s: %v", words[2], err)
+		t.Fatalf("Glob(%s): %v", words[2], err)
 	}
 	var all bytes.Buffer
 	for _, f := range files {

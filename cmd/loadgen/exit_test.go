@@ -166,7 +166,7 @@ func TestUsageErrorOfAProcess(t *testing.T) {
 	var stderr bytes.Buffer
 	conclude(flags.Usage("a\nb. Its output ends with\n    x\n    y"), &stderr)
 	if want := "loadgen: a; b. Its output ends with\n    x\n    y\n"; stderr.String() != want {
-		t.Errorf("%q, want %q", &stderr, want)
+		t.Errorf("stderr is %q, want %q", &stderr, want)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestExplore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(doc.Strategies) != 2 || doc.Strategies[0].Property != catalog.OneWinner || doc.Strategies[1].Verdict != "safe" {
-		t.Errorf("%+v", doc)
+		t.Errorf("explore -format json printed %+v", doc)
 	}
 	explored(int(exitUsage), "-strategies", "setnx", "-guard", "fenced") // setnx has no fencing tokens
 	edited := strings.Replace(string(read(t, dir, file)), "time to lease end\n", "", 1)
@@ -139,14 +139,14 @@ func TestExploreOldNames(t *testing.T) {
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil || errs.Len() > 0 || !strings.Contains(string(out), "up to 1 fault of slow\n") {
-		t.Errorf("%v\n%s%s", err, &errs, out)
+		t.Errorf("explore with the old name of a fault: %v\n%s%s", err, &errs, out)
 	}
 	errs.Reset()
 	cmd = loadgen(t, "explore", "-replay", "../../internal/explore/testdata/renamed/F5.txt")
 	cmd.Dir, cmd.Stderr = ".", &errs
 	out, err = cmd.Output()
 	if err != nil || errs.Len() > 0 || !strings.Contains(string(out), "breaks lease-exclusive") {
-		t.Errorf("%v\n%s%s", err, &errs, out)
+		t.Errorf("explore with the old name of a property: %v\n%s%s", err, &errs, out)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestSchedulesOfOneProperty(t *testing.T) {
 	for _, mode := range []string{"F11", "F12", "F17"} {
 		text, err := os.ReadFile(s.fileOf(found(mode)))
 		if err != nil || string(text) != found(mode).Schedule.String() {
-			t.Errorf("%s: %v, %s", mode, err, text)
+			t.Errorf("schedule of %s: %v, %s", mode, err, text)
 		}
 	}
 }
@@ -312,7 +312,7 @@ const example = "../../internal/explore/testdata/own/setnx_healing.go"
 func TestOwnStrategy(t *testing.T) {
 	variables, names, err := declaredStrategies(example)
 	if err != nil || !slices.Equal(variables, []string{"healing"}) || !slices.Equal(names, []string{"setnx-healing"}) {
-		t.Errorf("got %v, %v, %v", variables, names, err)
+		t.Errorf("declaredStrategies: got %v, %v, %v", variables, names, err)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestOwnStrategy(t *testing.T) {
 func TestReplayIsQuoted(t *testing.T) {
 	s := exploreSettings{replay: "it's it.txt", file: "my lock.go"}
 	if got, want := s.replayWith(explore.Failure{}), program()+` explore -file 'my lock.go' -replay 'it'\''s it.txt'`; got != want {
-		t.Errorf("got %s, want %s", got, want)
+		t.Errorf("replayWith: got %s, want %s", got, want)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestFailures(t *testing.T) {
 		"yx": {{Strategy: "a", Parts: []explore.Result{{}, {Failures: of("y")}}}, {Strategy: "b", Failures: of("x")}},
 	} {
 		if got := catalog.Join(failures(results), "", func(f explore.Failure) string { return f.Property }); got != want {
-			t.Errorf("got %s, want %s", got, want)
+			t.Errorf("failures of the properties %s, want %s", got, want)
 		}
 	}
 }

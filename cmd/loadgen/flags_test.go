@@ -209,9 +209,9 @@ func TestFlagsOverrideScenarios(t *testing.T) {
 			for _, args := range [][]string{append([]string{arg}, base...), append(slices.Clone(base), arg)} {
 				got, err := parseRun(args)
 				if err != nil {
-					t.Errorf("%q: %v", args, err)
+					t.Errorf("parseRun(%q): %v", args, err)
 				} else if !reflect.DeepEqual(fields(got), fields(want)) {
-					t.Errorf("%q:\ngot  %+v\nwant %+v", args, fields(got), fields(want))
+					t.Errorf("settings from %q:\ngot  %+v\nwant %+v", args, fields(got), fields(want))
 				}
 			}
 		}
@@ -227,7 +227,7 @@ func TestScenarios(t *testing.T) {
 		want := defaults(name)
 		want.Seed = 1
 		if !reflect.DeepEqual(fields(got), fields(want)) {
-			t.Errorf("%s: got %+v, want %+v", name, fields(got), fields(want))
+			t.Errorf("settings of the scenario %s: got %+v, want %+v", name, fields(got), fields(want))
 		}
 		if got.Scenario != name || got.Drivers == 0 || got.MaxWorkers == 0 || got.Timeout == 0 {
 			t.Errorf("scenario %s does not set a required field: %+v", name, fields(got))
@@ -241,7 +241,7 @@ func TestNeedsAreThoseOfTheStrategies(t *testing.T) {
 	} {
 		s, err := parseRun([]string{"-strategies", chosen})
 		if err != nil || s.Stack.Needs != want {
-			t.Errorf("%s: got %b, %v, want %b", chosen, s.Stack.Needs, err, want)
+			t.Errorf("parseRun(%s): got %b, %v, want %b", chosen, s.Stack.Needs, err, want)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestStrategyLists(t *testing.T) {
 			got = append(got, s.Name)
 		}
 		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
+			t.Errorf("strategies for %q: got %q, %v, want %q", text, got, err, want)
 		}
 	}
 }
@@ -301,7 +301,7 @@ func TestOnly(t *testing.T) {
 	} {
 		s, err := parseRun(strings.Fields(args))
 		if err != nil {
-			t.Errorf("%s: %v", args, err)
+			t.Errorf("parseRun(%s): %v", args, err)
 			continue
 		}
 		var got []string
@@ -309,7 +309,7 @@ func TestOnly(t *testing.T) {
 			got = append(got, c.String())
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s: got %q, want %q", args, got, want)
+			t.Errorf("%s: got the cells %q, want %q", args, got, want)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func TestAllFaults(t *testing.T) {
 			err = s.chooseCells()
 		}
 		if err != nil || slices.Contains(s.Faults, without) || !slices.Contains(s.Faults, catalog.Pause) {
-			t.Errorf("%s: %v, %v", topology, s.Faults, err)
+			t.Errorf("faults on the topology %s: %v, %v", topology, s.Faults, err)
 		}
 	}
 }
@@ -340,7 +340,7 @@ func TestFaultLists(t *testing.T) {
 		"slow, none ": {catalog.NoFault, catalog.Slow},
 	} {
 		if got, err := new(settings).parseFaults(text); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
+			t.Errorf("parseFaults(%q): got %q, %v, want %q", text, got, err, want)
 		}
 	}
 }
@@ -560,12 +560,12 @@ func TestBadUsage(t *testing.T) {
 func TestLastFlagCounts(t *testing.T) {
 	s, err := parseRun(strings.Fields("-strategies nosuch -strategies none -faults all -faults pause"))
 	if err != nil || len(s.Strategies) != 1 || s.Strategies[0].Name != "none" || !slices.Equal(s.Faults, []catalog.Fault{catalog.Pause}) || s.allFaults {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("parseRun: %+v, %v", s, err)
 	}
 }
 
-// TestBadPoint checks that -at is refused if its value is not a point of a grab, or if the run has no
-// fault to inject there.
+// TestBadPoint checks that -at is refused if its value is not a point of a grab. It must also be
+// refused if the run has no fault to inject there.
 func TestBadPoint(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, tt := range []struct {
@@ -618,7 +618,7 @@ func TestGoodUsage(t *testing.T) {
 		"-quiet",
 	} {
 		if _, err := parseRun(strings.Fields(args)); err != nil {
-			t.Errorf("%s: %v", args, err)
+			t.Errorf("parseRun(%s): %v", args, err)
 		}
 	}
 }
@@ -721,7 +721,7 @@ func TestBenchNames(t *testing.T) {
 		got, err := parseSubjects(word)
 		want := catalog.Map(catalog.Filter(lockbench.Subjects(), belongs), name)
 		if err != nil || len(want) == 0 || !slices.Equal(catalog.Map(got, name), want) {
-			t.Errorf("%s: %q, want %q: %v", word, catalog.Map(got, name), want, err)
+			t.Errorf("subjects for %s: %q, want %q: %v", word, catalog.Map(got, name), want, err)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func TestReadOpenAPI(t *testing.T) {
 	}
 	for key, text := range want {
 		if err != nil || got[key] != text {
-			t.Errorf("%s: %q, want %q (%v)", key, got[key], text, err)
+			t.Errorf("value of %s: %q, want %q (%v)", key, got[key], text, err)
 		}
 	}
 	t.Chdir(t.TempDir())
@@ -145,7 +145,7 @@ paths:
 `)
 	got, err = readOpenAPI("api.yaml")
 	if err != nil || got["path"] != "/v1/rides/{order}/riders/{driver}" || got["method"] != "PUT" || got["open-orders"] != `POST /v1/rides {"city":"1"} -> .rideId` {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("readOpenAPI: %q, %v", got, err)
 	}
 	for _, text := range []string{"{", "paths: {/a: {post: {}}}"} {
 		write(t, "api.yaml", text)

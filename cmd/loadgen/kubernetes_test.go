@@ -44,7 +44,7 @@ func manifests(t *testing.T) map[string]manifest {
 	t.Helper()
 	paths, err := filepath.Glob("../../deploy/kubernetes/*/*.yaml")
 	if err != nil || len(paths) < 8 {
-		t.Fatalf("%q, %v", paths, err)
+		t.Fatalf("Glob: %q, %v", paths, err)
 	}
 	all := map[string]manifest{}
 	for _, path := range paths {
@@ -53,7 +53,7 @@ func manifests(t *testing.T) map[string]manifest {
 			if err := decode.Decode(&m); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
-				t.Fatalf("%s: %v", path, err)
+				t.Fatalf("decode %s: %v", path, err)
 			}
 			all[strings.ToLower(m.Kind)+"/"+m.Metadata.Name] = m
 		}
@@ -94,7 +94,7 @@ func TestManifestFlags(t *testing.T) {
 	merge := all["job/merge"].command(strings.NewReplacer(`"`, ""))
 	line, err := flags.Parse(defaults("").flagsOfMerge(), strings.Fields(merge[2])[3:])
 	if err != nil || len(line.Args) != 1 {
-		t.Errorf("%q: %v", merge, err)
+		t.Errorf("Parse(%q): %v", merge, err)
 	}
 	instances := all["statefulset/grabsvc"]
 	if _, err := instance.Parse(instances.command(strings.NewReplacer())[1:]); err != nil {
@@ -124,7 +124,7 @@ func TestKubernetes(t *testing.T) {
 	for _, overlay := range []string{"base", "managed", "load"} {
 		text, err := exec.Command(filepath.Join(bin, "kustomize"), "build", filepath.Join("../../deploy/kubernetes", overlay)).Output()
 		if err != nil {
-			t.Fatalf("%s: %v", overlay, err)
+			t.Fatalf("kustomize build %s: %v", overlay, err)
 		}
 		built[overlay] = string(text)
 	}

@@ -24,7 +24,7 @@ func TestLabExploreCommand(t *testing.T) {
 		_, args, _ := strings.Cut(command, " explore ")
 		s, err := parseExplore(strings.Fields(args))
 		if err != nil {
-			t.Errorf("%s: %v", command, err)
+			t.Errorf("%s: parseExplore: %v", command, err)
 			continue
 		}
 		if s.file != tt.file || !slices.Equal(s.names, []string{tt.q.Strategy}) || s.Actors != tt.q.Actors ||

@@ -91,7 +91,7 @@ func (p *labProcess) post(path, body string) {
 	}
 	defer resp.Body.Close()
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		p.t.Fatalf("%s %s: %s %s", path, body, resp.Status, text)
+		p.t.Fatalf("POST %s %s: %s %s", path, body, resp.Status, text)
 	}
 }
 
@@ -246,6 +246,6 @@ func TestDoCommand(t *testing.T) {
 	args := []string{"explore", "-strategies", "setnx-del", "-actors", "3", "-faults", "slow", "-property", "lease-exclusive", "-out", t.TempDir()}
 	o, err := doCommand(t.Context(), args, &printed, io.Discard)
 	if err != nil || len(o.Explored) != 1 || len(o.Explored[0].Failures) == 0 || len(o.Explored[0].Failures[0].Moments) == 0 || !strings.Contains(printed.String(), "setnx-del") {
-		t.Errorf("%+v, %v, %s", o, err, printed.String())
+		t.Errorf("doCommand: %+v, %v, %s", o, err, printed.String())
 	}
 }

@@ -216,7 +216,7 @@ func TestWorkshopInterrupted(t *testing.T) {
 	}
 	progress, err := workshop.ReadProgress(filepath.Join(cmd.Dir, resultsDir, progressFile), 0)
 	if err != nil || progress.Seed != 7 || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {
-		t.Errorf("%+v, %v", progress, err)
+		t.Errorf("ReadProgress: %+v, %v", progress, err)
 	}
 }
 
@@ -311,6 +311,6 @@ func TestLabWorkshopInterrupted(t *testing.T) {
 	}
 	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0)
 	if err != nil || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {
-		t.Errorf("%+v, %v", progress, err)
+		t.Errorf("ReadProgress: %+v, %v", progress, err)
 	}
 }

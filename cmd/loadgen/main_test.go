@@ -268,7 +268,7 @@ func TestFoldersOfOneSecond(t *testing.T) {
 	for _, want := range []string{"20261120T203000Z-rush", "20261120T203000Z-rush-2", "20261120T203000Z-rush-3"} {
 		f, err := newFolder("", "rush", now)
 		if err != nil || filepath.Base(f.path) != want {
-			t.Fatalf("got %+v, %v, want %s", f, err, want)
+			t.Fatalf("newFolder: got %+v, %v, want %s", f, err, want)
 		}
 		if err := f.save(&experiment.Run{}); err != nil {
 			t.Fatal(err)

@@ -52,7 +52,7 @@ func instances(t *testing.T, orders int) (urls, db string) {
 	}
 	resp, err := http.Post(all[0]+"/orders", "application/json", strings.NewReader(fmt.Sprintf(`{"count":%d}`, orders)))
 	if err != nil || resp.StatusCode != http.StatusCreated {
-		t.Fatalf("%+v, %v", resp, err)
+		t.Fatalf("Post: %+v, %v", resp, err)
 	}
 	resp.Body.Close()
 	return strings.Join(all, ","), db
@@ -247,7 +247,7 @@ func TestLostShard(t *testing.T) {
 		}
 		run := fits(t, read(t, tc.out, report.File))
 		if c := run.Cells[0]; run.Complete || c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, tc.lost) || c.UnacknowledgedGrabs != nil || c.Grabs == nil {
-			t.Errorf("%s: %+v", tc.out, c)
+			t.Errorf("merge after the loss of %s: cell %+v", tc.out, c)
 		}
 	}
 	for args, want := range map[string]string{

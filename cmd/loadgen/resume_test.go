@@ -46,8 +46,8 @@ func startUntil(t *testing.T, cmd *exec.Cmd, awaited string) {
 	go io.Copy(io.Discard, said)
 }
 
-// TestResume checks that a resumed run has the same cells as an uninterrupted one, and that it does not
-// change the cells that were already complete.
+// TestResume checks that a resumed run has the same cells as an uninterrupted one. Cells that were
+// already complete must not change.
 func TestResume(t *testing.T) {
 	args := []string{"-strategies", "none,setnx,mutex", "-orders", "20", "-rate", "400", "-seed", "7"}
 	cmd := loadgen(t, append(args, "-out", "x")...)
@@ -183,7 +183,7 @@ func TestResumeWithChangedFile(t *testing.T) {
 	file("e.yaml", "none: unsafe\n")
 	began, err := parseRun(strings.Fields("-strategies none -expectations e.yaml"))
 	if err != nil || len(began.Files) != 1 {
-		t.Fatalf("%v, %v", began, err)
+		t.Fatalf("parseRun: %v, %v", began, err)
 	}
 	for name, sums := range map[string]map[string]string{"x": began.Files, "old": nil} {
 		run := experiment.Run{Schema: experiment.Schema, ID: name, Environment: experiment.NewEnvironment(""), Config: experiment.RunConfig{Args: began.Args, Files: sums}}
@@ -199,7 +199,7 @@ func TestResumeWithChangedFile(t *testing.T) {
 			t.Errorf("without sums: %v", err)
 		}
 		if _, err := parseRun(strings.Fields("-resume x")); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("%q: parseRun: %v, want %q", text, err, want)
 		}
 	}
 }
@@ -220,7 +220,7 @@ func TestExpectationsFromPipe(t *testing.T) {
 	}
 	s, err := parseRun([]string{"-strategies", "none", "-expectations", fmt.Sprintf("/dev/fd/%d", from.Fd())})
 	if err != nil || len(s.Expect) != 1 {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("parseRun: %+v, %v", s, err)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestHowToContinue(t *testing.T) {
 	err := s.conclude(run, context.Canceled, &folder{begun: true, path: "/r/x"}, io.Discard, &stderr)
 	want := `interrupted: the results of 1 of 3 planned tests are kept; to continue, run: loadgen run -resume /r/x '-target-file=it'\''s.yaml' '-ledger-query=SELECT 1' -db=… -baseline=b.yaml` + "\n"
 	if err != exitInterrupted || stderr.String() != want {
-		t.Errorf("%v: %q, want %q", err, &stderr, want)
+		t.Errorf("error %v, stderr %q, want %q", err, &stderr, want)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestArgs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"-stack=external", "-strategies=none", "-orders=5", "-seed=3"}; !slices.Equal(s.Args, want) {
-		t.Errorf("got %q, want %q", s.Args, want)
+		t.Errorf("recorded flags are %q, want %q", s.Args, want)
 	}
 	if s, err = parseRun(nil); err != nil || len(s.Args) != 1 || !strings.HasPrefix(s.Args[0], "-seed=") {
 		t.Errorf("got %q, %v, want only the random seed", s.Args, err)

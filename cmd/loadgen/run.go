@@ -81,7 +81,7 @@ func (s *settings) open() (*folder, error) {
 }
 
 // untilSignal returns a context that ends at the first signal, or when no one reads the output any
-// more, so that the command can clean up. A second signal ends the process immediately.
+// more. The command can then clean up. A second signal ends the process immediately.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)

@@ -23,8 +23,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// TestTargetFileHasTheFlags checks that the keys in the schema of target files are the flags that
-// describe a target, and that these flags accept the schema's examples.
+// TestTargetFileHasTheFlags checks that the schema of target files has exactly the flags that describe
+// a target as keys. These flags must accept the schema's examples.
 func TestTargetFileHasTheFlags(t *testing.T) {
 	var schema struct {
 		Properties map[string]struct{ Examples []any }
@@ -57,7 +57,7 @@ func TestTargetFileHasTheFlags(t *testing.T) {
 				err = o.Value.Set(lines[0].Value)
 			}
 			if err != nil {
-				t.Errorf("%s: %v", text, err)
+				t.Errorf("the flags refuse the schema's example %s: %v", text, err)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func TestTargetFile(t *testing.T) {
 	if s.spec.Path != "/v2/{order}" || !slices.Equal(s.spec.Headers, []string{"C:3"}) || s.spec.Taken != "409,410" || s.Target.FirstOrder != 5 ||
 		s.Target.Lease != 5*time.Second || s.Target.Database != (target.Database{DSN: "u:p@tcp(h)/d", Query: "SELECT ? ?"}) ||
 		!slices.Equal(s.Target.URLs, []string{"http://a:1/shop", "http://b:1"}) || !s.Together || s.Target.Shape == nil {
-		t.Errorf("%+v\n%+v", s.spec, s.Target)
+		t.Errorf("spec %+v\ntarget %+v", s.spec, s.Target)
 	}
 	if want := []string{"-target-file=my.yaml", "-path=/v2/{order}", "-rate=80", "-seed=1"}; !slices.Equal(s.Args, want) {
 		t.Errorf("the run records the flags %q, want %q", s.Args, want)
@@ -148,7 +148,7 @@ func TestExpectationsOfOurs(t *testing.T) {
 	write(t, "e.yaml", "setnx: {none: safe, pause: unsafe}\n")
 	s, err := parseRun([]string{"-expectations", "e.yaml"})
 	if want := (target.Expectation{Strategy: "setnx", Fault: catalog.Pause, Verdict: catalog.Unsafe, Line: 1}); err != nil || len(s.Expect) != 2 || s.Expect[1] != want {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("parseRun returned %+v, %v", s, err)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestControlAPI(t *testing.T) {
 		}
 	}
 	if want := []string{"free-for-all unsafe ledger", "gate safe ledger"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("table rows are %q, want %q", got, want)
 	}
 	// Remove the mark for a load that this machine could not sustain, and the spaces that depend on it.
 	table := strings.Join(strings.Fields(strings.ReplaceAll(stdout, "*", "")), " ")

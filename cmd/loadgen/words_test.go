@@ -95,7 +95,7 @@ func (a *asker) ask(what, entry string) {
 	}
 	a.explained[entry] = true
 	if _, err := explain(entry); err != nil {
-		a.t.Errorf("%s: %s %q: %v", a.where, what, entry, err)
+		a.t.Errorf("%s: explain: %s %q: %v", a.where, what, entry, err)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestAskerSeesUnknownWords(t *testing.T) {
 	}
 	tables, items := markdownTables("# x\n- a: b\n\n| frobs | n |\n|---|--:|\n| safe\\*  | 7 |\n")
 	if len(tables) != 1 || len(items) != 1 || tables[0].headings[0] != "frobs" || tables[0].rows[0][0] != "safe*" {
-		t.Errorf("%+v %q", tables, items)
+		t.Errorf("markdownTables: %+v %q", tables, items)
 	}
 	for entry, want := range map[string]bool{"12": true, "4.38 [0.89, 8.63]": true, "340ms": true, "+12.3 %": true, "-": false, "3/11": false, "safe": false, "≥5": false, "<0.001": false} {
 		if numeric.MatchString(entry) != want {

@@ -84,7 +84,7 @@ func (c *student) play(n int) {
 		c.t.Fatal(err)
 	}
 	if err := c.Run(c.t.Context(), e); err != nil {
-		c.t.Fatalf("%d: %v\n%s", n, err, c.out.String())
+		c.t.Fatalf("%d: Run: %v\n%s", n, err, c.out.String())
 	}
 	f := c.facts(n)
 	for fact, value := range stated[n] {
@@ -94,7 +94,7 @@ func (c *student) play(n int) {
 	}
 	c.wrongly(e)
 	if err := c.Answer(c.t.Context(), e, c.rightly(n)); err != nil {
-		c.t.Fatalf("%d: %v\n%s", n, err, c.out.String())
+		c.t.Fatalf("Answer(%d): %v\n%s", n, err, c.out.String())
 	}
 	if state := c.Progress.Exercises[n]; !c.Done(e) || state.Predicted != e.Right {
 		c.t.Errorf("%d is not done, or was predicted wrongly:\n%s", n, tail(c.out.String()))
@@ -250,7 +250,7 @@ func (c *student) wrongly(e workshop.Exercise) {
 		answers[0] = []string{path}
 		c.out.Reset()
 		if err := c.Answer(c.t.Context(), e, answers); err != nil {
-			c.t.Errorf("%d: %s: %v", e.Number, filepath.Base(path), err)
+			c.t.Errorf("%d: Answer: %s: %v", e.Number, filepath.Base(path), err)
 			continue
 		}
 		said := unbroken(c.out.String())
@@ -485,7 +485,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 func TestSplitWords(t *testing.T) {
 	for line, want := range map[string][]string{"4, no": {"4", "no"}, "4，否": {"4", "否"}, "4、いいえ": {"4", "いいえ"}, "": {""}} {
 		if got := splitWords(line); !slices.Equal(got, want) {
-			t.Errorf("%q: %q, want %q", line, got, want)
+			t.Errorf("splitWords(%q) = %q, want %q", line, got, want)
 		}
 	}
 }
@@ -497,7 +497,7 @@ func TestAsk(t *testing.T) {
 	var out bytes.Buffer
 	for _, want := range []string{"c", "10"} {
 		if got, err := ask(t.Context(), in, "Answer", &out); got != want || err != nil {
-			t.Errorf("%q, %v; want %q", got, err, want)
+			t.Errorf("ask returned %q, %v; want %q", got, err, want)
 		}
 	}
 	if _, err := ask(t.Context(), in, "", &out); !errors.Is(err, context.Canceled) {
@@ -526,7 +526,7 @@ func TestLocaleLanguage(t *testing.T) {
 		{map[string]string{"LANG": "ja_JP.UTF-8", "LC_ALL": "C"}, "en"},
 	} {
 		if got := localeLanguage(func(k string) string { return tt.env[k] }); got != tt.want {
-			t.Errorf("%v: %s, want %s", tt.env, got, tt.want)
+			t.Errorf("localeLanguage(%v) = %s, want %s", tt.env, got, tt.want)
 		}
 	}
 }
