@@ -64,8 +64,8 @@ var (
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrProtocol means that the Redis key holds something other than a lease of this protocol
-	// version, such as another library's lock or a newer version's lease.
+	// ErrProtocol means that the Redis key does not hold a lease of this protocol version. It may hold
+	// another library's lock or a newer version's lease.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
 	// ErrOptions means that an argument to New or RaiseFence is invalid.
 	ErrOptions = errors.New("handoff: bad options")
