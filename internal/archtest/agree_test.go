@@ -249,7 +249,7 @@ func TestExplorerFindsWhatIsExpected(t *testing.T) {
 				}
 				for _, failure := range r.Failures {
 					if r.Expected == catalog.Safe {
-						t.Errorf("%s: %s: %s: %v", f, failure.Property, failure.Why, failure.Schedule.Steps)
+						t.Errorf("expected safe under %s, but %s failed: %s: %v", f, failure.Property, failure.Why, failure.Schedule.Steps)
 					}
 				}
 			}

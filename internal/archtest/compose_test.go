@@ -103,7 +103,7 @@ func TestComposeIsComplete(t *testing.T) {
 		}
 		if s.Build != "" {
 			if _, err := os.Stat(filepath.Join(root, s.Build, "Dockerfile")); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("Dockerfile of %s: %v", name, err)
 			}
 		}
 		for on, how := range s.DependsOn {
@@ -161,7 +161,7 @@ func TestComposeLoad(t *testing.T) {
 	args := append([]string{"run"}, buildFlags...)
 	help, err := exec.Command("go", append(args, module+"/cmd/loadgen", "run", "-h", "all")...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, help)
+		t.Fatalf("loadgen run -h: %v\n%s", err, help)
 	}
 	given := map[string]string{}
 	for _, arg := range load.Command[2:] {

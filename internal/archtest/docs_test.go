@@ -16,7 +16,7 @@ func documents(t *testing.T) []string {
 	t.Helper()
 	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(docs) < 8 {
-		t.Fatalf("%q, %v", docs, err)
+		t.Fatalf("Glob: %q, %v", docs, err)
 	}
 	for i := range docs {
 		docs[i], _ = filepath.Rel(root, docs[i])
