@@ -13,7 +13,7 @@ func TestNamesAreUnique(t *testing.T) {
 	add := func(name, about string, aliases []string) {
 		t.Helper()
 		if name == "" || about == "" {
-			t.Errorf("%q: %q", name, about)
+			t.Errorf("name or description is empty: %q: %q", name, about)
 		}
 		for _, n := range append([]string{name}, aliases...) {
 			if seen[n] {
@@ -31,7 +31,7 @@ func TestNamesAreUnique(t *testing.T) {
 	for _, m := range catalog.Modes {
 		add(m.ID, m.Name, nil)
 		if m.Cure == "" || m.In == "" || m.Steps == "" || m.ShownBy == "" {
-			t.Errorf("%+v", m)
+			t.Errorf("a field of this failure mode is empty: %+v", m)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestFindProperty(t *testing.T) {
 		{"told", catalog.LossNotified, "told is now called loss-notified"},
 	} {
 		if p, note, ok := catalog.FindProperty(tt.name); !ok || p.Name != tt.want || note != tt.note {
-			t.Errorf("%s: got %q, %q, %v", tt.name, p.Name, note, ok)
+			t.Errorf("FindProperty(%s): got %q, %q, %v", tt.name, p.Name, note, ok)
 		}
 	}
 	if p, note, ok := catalog.FindProperty("nonsense"); ok || p.Name != "" || note != "" {
@@ -77,11 +77,11 @@ func TestFindFault(t *testing.T) {
 		{"lost-reply", catalog.ReplyLost, "lost-reply is now called reply-lost"},
 	} {
 		if f, note, ok := catalog.FindFault(tt.name); !ok || f.Name != tt.want || note != tt.note {
-			t.Errorf("%s: got %q, %q, %v", tt.name, f.Name, note, ok)
+			t.Errorf("FindFault(%s): got %q, %q, %v", tt.name, f.Name, note, ok)
 		}
 	}
 	if f, _, ok := catalog.FindFault("expire"); ok {
-		t.Errorf("got %q", f.Name)
+		t.Errorf("FindFault: got %q", f.Name)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestModeOf(t *testing.T) {
 		{catalog.AnswersAgree, catalog.LeaseEnded, setnx, ""},
 	} {
 		if m, _ := catalog.ModeOf(tt.property, tt.shown, tt.known); m.ID != tt.want {
-			t.Errorf("%+v: got %q, want %q", tt, m.ID, tt.want)
+			t.Errorf("ModeOf(%+v) = %q, want %q", tt, m.ID, tt.want)
 		}
 	}
 }
