@@ -35,7 +35,7 @@ func TestBeliefGapByDefinition(t *testing.T) {
 				}
 			}
 			if got, ok := check.BeliefGap(holds, among); got != want || ok != (want > 0) {
-				t.Fatalf("%v, %+v: %v, %v, want %v", among, holds, got, ok, want)
+				t.Fatalf("BeliefGap: %v, %+v: %v, %v, want %v", among, holds, got, ok, want)
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func TestBeliefGap(t *testing.T) {
 			var r tape
 			tt.tape(&r)
 			if got, known := check.BeliefGap(r.scan.Record().Holds, tt.among); got != tt.want || known != tt.known {
-				t.Errorf("got %v, %v, want %v, %v", got, known, tt.want, tt.known)
+				t.Errorf("BeliefGap: got %v, %v, want %v, %v", got, known, tt.want, tt.known)
 			}
 		})
 	}

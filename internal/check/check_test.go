@@ -155,7 +155,7 @@ func TestVerdicts(t *testing.T) {
 		t.Run(tt.checker+"/"+tt.name, func(t *testing.T) {
 			got := verdict(t, tt.checker, tt.e)
 			if got.Result != tt.want || !strings.Contains(got.Why, tt.why) {
-				t.Errorf("got %s: %q, want %s: …%s…", got.Result, got.Why, tt.want, tt.why)
+				t.Errorf("verdict: got %s: %q, want %s: …%s…", got.Result, got.Why, tt.want, tt.why)
 			}
 		})
 	}
@@ -415,14 +415,14 @@ func TestHoldersApart(t *testing.T) {
 			}
 			v := verdict(t, "holders-exclusive", check.Evidence{Record: rec, Excludes: tt.among})
 			if v.Result != tt.want || !strings.Contains(v.Why, tt.why) {
-				t.Errorf("got %s: %q, want %s: …%s…", v.Result, v.Why, tt.want, tt.why)
+				t.Errorf("verdict: got %s: %q, want %s: …%s…", v.Result, v.Why, tt.want, tt.why)
 			}
 		})
 	}
 }
 
-// TestNearMisses checks which failures count as near misses: only a write, or a read that records a
-// fencing token, that the database refused because another driver came first.
+// TestNearMisses checks which failures count as near misses. These are only operations that the
+// database refused because another driver came first: a write, or a read that records a fencing token.
 func TestNearMisses(t *testing.T) {
 	var r tape
 	want := map[int64]int{}
@@ -480,7 +480,7 @@ func TestJudge(t *testing.T) {
 	slices.Sort(judged)
 	slices.Sort(want)
 	if !slices.Equal(judged, want) {
-		t.Errorf("got %q, want %q", judged, want)
+		t.Errorf("Judge judged %q, want %q", judged, want)
 	}
 }
 

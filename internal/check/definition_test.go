@@ -245,12 +245,12 @@ func TestStaleWriteNames(t *testing.T) {
 	v := verdict(t, catalog.StaleWrite, check.Evidence{Record: &rec, Guard: order.FenceWrite})
 	want := "driver 2 wrote order 3 with token 5 after the database had seen token 9"
 	if v.Result != check.Fail || v.Why != want {
-		t.Errorf("%s: %q, want %q", v.Result, v.Why, want)
+		t.Errorf("verdict %s: %q, want %q", v.Result, v.Why, want)
 	}
 }
 
-// TestLedgerByDefinition compares the verdicts that depend only on the ledger, the answers and the
-// probes with their definitions, for random rows of a few orders and drivers.
+// TestLedgerByDefinition uses random rows of a few orders and drivers. It compares the verdicts that
+// depend only on the ledger, the answers and the probes with their definitions.
 func TestLedgerByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 6))
 	for n := range randomRecords {

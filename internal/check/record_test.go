@@ -188,7 +188,7 @@ func TestRecord(t *testing.T) {
 			}
 			tt.want.NearMisses = got.NearMisses
 			if !reflect.DeepEqual(*got, tt.want) {
-				t.Errorf("got  %+v\nwant %+v", *got, tt.want)
+				t.Errorf("record: got  %+v\nwant %+v", *got, tt.want)
 			}
 		})
 	}

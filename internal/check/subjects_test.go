@@ -297,7 +297,7 @@ func TestCheckersOnBrokenSubjects(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "%-48s %s\n", subject.name, strings.Join(strings.Split(string(row), ""), "   "))
 		if string(row) != subject.want {
-			t.Errorf("%s: got %s, want %s\n%s", subject.name, row, subject.want, tell(check.Judge(e)))
+			t.Errorf("%s: the checkers returned %s, want %s\n%s", subject.name, row, subject.want, tell(check.Judge(e)))
 		}
 	}
 	heading := ""
@@ -334,6 +334,6 @@ func TestRecordKnowsNoInterleaving(t *testing.T) {
 	}
 	got, want := backwards.Record(), s.scan.Record()
 	if !slices.Equal(got.Effects, want.Effects) || !slices.Equal(got.Ops, want.Ops) || len(got.Holds) != len(want.Holds) {
-		t.Errorf("got %+v, want %+v", got, want)
+		t.Errorf("Record: got %+v, want %+v", got, want)
 	}
 }

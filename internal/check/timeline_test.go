@@ -205,7 +205,7 @@ order 2 one-winner F11
 				Excludes: tt.excludes, Breaks: strings.Fields(tt.breaks), Units: s.Units,
 			})
 			if got := "\n" + render(timeline); got != tt.want {
-				t.Errorf("got %s\nwant %s", got, tt.want)
+				t.Errorf("timeline is %s\nwant %s", got, tt.want)
 			}
 			if ok != (len(timeline.Steps) > 0) {
 				t.Errorf("ok is %v for %d steps", ok, len(timeline.Steps))
@@ -226,7 +226,7 @@ func played(t *testing.T, script string) (events []history.Event, ledger []order
 		e := history.Event{Order: 2}
 		var ms int
 		if _, err := fmt.Sscanf(line, "%d %1s/%d %s %s", &ms, &e.Instance, &e.Driver, &e.Op, &e.Kind); err != nil {
-			t.Fatalf("%q: %v", line, err)
+			t.Fatalf("cannot parse the line %q: %v", line, err)
 		}
 		e.T, e.Token = stepsOf(ms), fmt.Sprint(e.Driver)
 		for _, field := range strings.Fields(line)[4:] {
@@ -411,7 +411,7 @@ func TestTimelineShows(t *testing.T) {
 				fmt.Fprintf(&got, "\n\t\t\t%g %s/%d %s", step.TMS, step.Instance, step.Driver, step.Event)
 			}
 			if got.String() != tt.want {
-				t.Errorf("got%s\nwant%s", got.String(), tt.want)
+				t.Errorf("timeline is%s\nwant%s", got.String(), tt.want)
 			}
 		})
 	}
@@ -473,8 +473,8 @@ func TestTimelineKeeps(t *testing.T) {
 	}
 }
 
-// TestBeliefs checks what a driver believes after each event, which depends on the answers that it
-// got, and what is true, which depends on what happened.
+// TestBeliefs checks two facts after each event. What a driver believes depends on the answers that it
+// got, and what is true depends on what happened.
 func TestBeliefs(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -624,7 +624,7 @@ func TestBeliefs(t *testing.T) {
 				fmt.Fprintf(&got, "\n\t\t\t%g %s | %s", s.TMS, s.Believed, s.True)
 			}
 			if got.String() != tt.want {
-				t.Errorf("got%s\nwant%s", got.String(), tt.want)
+				t.Errorf("beliefs are%s\nwant%s", got.String(), tt.want)
 			}
 		})
 	}
@@ -737,7 +737,7 @@ func TestReleaseFreesAnother(t *testing.T) {
 					Lease: 25 * time.Millisecond,
 				})
 				if timeline.Mode != tt.want {
-					t.Errorf("got %s, want %s:\n%s", timeline.Mode, tt.want, render(timeline))
+					t.Errorf("failure mode is %s, want %s:\n%s", timeline.Mode, tt.want, render(timeline))
 				}
 				if shown := strings.Contains(render(timeline), "releases the lock"); shown != (tt.want == freed) && tt.name != "the release is refused" {
 					t.Errorf("the third driver is shown: %v, in\n%s", shown, render(timeline))
