@@ -155,16 +155,16 @@ func TestSurvives(t *testing.T) {
 			r := results[i]
 			if want.why == "" {
 				if r.Verdict != catalog.Safe || !r.Complete {
-					t.Errorf("%+v", r)
+					t.Errorf("the search should find the strategy safe, but returned %+v", r)
 				}
 				return
 			}
 			if len(r.Failures) != 1 || r.Failures[0].Property != catalog.Survives || r.Verdict != catalog.Unsafe || r.Complete || r.Reason == "" {
-				t.Fatalf("%+v", r)
+				t.Fatalf("the search should find that the process ended, but returned %+v", r)
 			}
 			f := r.Failures[0]
 			if !strings.Contains(f.Why, want.why) || !strings.Contains(f.Stack, want.stack) || (f.Stack == "") != (want.stack == "") {
-				t.Errorf("%s\n%s", f.Why, f.Stack)
+				t.Errorf("reason: %s\nstack: %s", f.Why, f.Stack)
 			}
 			if regexp.MustCompile(`goroutine \d|0x`).MatchString(f.Stack) {
 				t.Errorf("the stack contains parts that differ between runs:\n%s", f.Stack)
@@ -201,7 +201,7 @@ func TestDescribe(t *testing.T) {
 	}
 	watchdog.New = nil
 	if !reflect.DeepEqual(described[0], watchdog) {
-		t.Errorf("got %+v, want %+v", described[0], watchdog)
+		t.Errorf("Describe returned %+v, want %+v", described[0], watchdog)
 	}
 	if _, err := explore.Describe([]string{"false"}, []string{"watchdog"}); !errors.Is(err, explore.ErrEnded) {
 		t.Errorf("a program that ends immediately: %v", err)

@@ -22,7 +22,7 @@ func TestCutBySchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := results[0]; r.Schedules != 100 || r.Complete || r.Reason == "" || r.Verdict != catalog.Unknown {
-		t.Errorf("%+v", r)
+		t.Errorf("the search should end after 100 schedules, but returned %+v", r)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestFalseAlarms(t *testing.T) {
 			s, r := replayFile(t, path)
 			for _, f := range r.Failures {
 				if f.Property == s.Property { // the fault can break other properties, as the registry claims
-					t.Errorf("%s: %s", f.Property, f.Why)
+					t.Errorf("false alarm: %s is broken: %s", f.Property, f.Why)
 				}
 			}
 		})

@@ -94,7 +94,7 @@ func TestPatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err == nil && tr.changed["f"] != c.want {
-				t.Errorf("got %q, want %q", tr.changed["f"], c.want)
+				t.Errorf("patched text is %q, want %q", tr.changed["f"], c.want)
 			}
 		})
 	}

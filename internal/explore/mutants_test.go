@@ -95,7 +95,7 @@ func applied(t *testing.T, mutants ...mutant) tree {
 	changed := tree{root, map[string]string{}}
 	for _, m := range mutants {
 		if err := changed.apply(m.diff); err != nil {
-			t.Fatalf("%s: %v", m.name, err)
+			t.Fatalf("%s: apply: %v", m.name, err)
 		}
 	}
 	return changed
@@ -202,13 +202,13 @@ func expectFound(t *testing.T, mutants ...mutant) {
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-gcflags=grablab/...=-N -l", "-ldflags=-s -w",
 		"-overlay="+changed.overlay(t, dir), "-o", program, ".")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("go test -c failed: %v: %s", err, out)
 	}
 	search := exec.CommandContext(t.Context(), program, "-test.run=^TestMutantsWithin$", "-test.v")
 	search.Env = append(os.Environ(), mutantsEnv+"="+strings.Join(names, ","))
 	out, err := search.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("the mutated program failed: %v: %s", err, out)
 	}
 	t.Logf("%s", out)
 }

@@ -56,7 +56,7 @@ func TestPortfolio(t *testing.T) {
 		case "watchdog-fenced":
 			maps.DeleteFunc(seen, func(_, part string) bool { return part == "servers that forget or restart" }) // such a server forgets the lock
 			if len(seen) > 0 || r.Verdict != catalog.Safe {
-				t.Errorf("%s: %s, %v", r.Strategy, r.Verdict, seen)
+				t.Errorf("%s: verdict %s, broken properties %v", r.Strategy, r.Verdict, seen)
 			}
 		default:
 			// Deleting another driver's lock becomes visible only if there is a third driver.

@@ -27,7 +27,7 @@ func TestReplayOfAnyStep(t *testing.T) {
 						Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}}, Steps: steps,
 					}, "")
 					if err != nil {
-						t.Fatalf("%s, %q: %v", strategy, steps, err)
+						t.Fatalf("replay of %s, %q: %v", strategy, steps, err)
 					}
 					skipped := r.Moments[len(steps)-1].Skipped
 					made[kind] = made[kind] || !skipped

@@ -111,7 +111,7 @@ func TestLockThatLocksNothing(t *testing.T) {
 		cfg := explore.Config{Strategies: []string{st.Name}, Own: []lock.Strategy{st}, Preemptions: 1, Properties: []string{catalog.OneWinner, catalog.LeaseExclusive}}
 		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
 		if err != nil || !results[0].Complete {
-			t.Fatalf("%+v, %v", results, err)
+			t.Fatalf("Search: %+v, %v", results, err)
 		}
 		var broken []string
 		for _, f := range results[0].Failures {
@@ -175,7 +175,7 @@ func TestSecondRelease(t *testing.T) {
 		}
 		f := results[0].Failures
 		if found := len(f) > 0; found != (tt.why != "") || found && (f[0].Property != catalog.AnswersAgree || !strings.Contains(f[0].Why, tt.why)) {
-			t.Errorf("%s: %+v", name, f)
+			t.Errorf("%s: failures %+v", name, f)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestSlowRenews(t *testing.T) {
 				t.Fatal(err)
 			}
 			if v := results[0].Verdict; v != tt.want {
-				t.Errorf("%s, want %s: %+v", v, tt.want, results[0].Failures)
+				t.Errorf("verdict %s, want %s: %+v", v, tt.want, results[0].Failures)
 			}
 		})
 	}

@@ -52,7 +52,7 @@ func TestStock(t *testing.T) {
 			case !r.Complete:
 				t.Errorf("the search is not complete: %s", r.Reason)
 			case tt.property == "" && r.Verdict != catalog.Safe:
-				t.Errorf("%s: %+v", r.Verdict, r.Failures)
+				t.Errorf("verdict %s, want safe: %+v", r.Verdict, r.Failures)
 			case tt.property == "":
 			case len(r.Failures) != 1 || r.Failures[0].Property != tt.property || r.Failures[0].Mode != tt.mode || r.Failures[0].Schedule.Stock != 2:
 				t.Errorf("%s: %+v, want one failure of %s by %s", r.Verdict, r.Failures, tt.property, tt.mode)

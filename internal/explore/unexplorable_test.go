@@ -20,10 +20,10 @@ func TestUnexplorable(t *testing.T) {
 		t.Fatalf("%d rows, %v", len(results), err)
 	}
 	if r := results[0]; r.Verdict != catalog.Unknown || !strings.Contains(r.Reason, "setnx has none") {
-		t.Errorf("%+v", r)
+		t.Errorf("setnx should be unexplorable, but the result is %+v", r)
 	}
 	if r := results[1]; r.Verdict != catalog.Safe || !r.Complete {
-		t.Errorf("%+v", r)
+		t.Errorf("etcd should be safe, but the result is %+v", r)
 	}
 	cfg.Strategies = cfg.Strategies[:1]
 	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) {
@@ -53,7 +53,7 @@ func TestUnexplorableLibrary(t *testing.T) {
 		t.Fatalf("%d rows, %v", len(results), err)
 	}
 	if r := results[1]; r.Verdict != catalog.Unknown || !strings.Contains(r.Reason, library.Unexplorable) {
-		t.Errorf("%+v", r)
+		t.Errorf("the library should be unexplorable, but the result is %+v", r)
 	}
 	cfg.Strategies = cfg.Strategies[1:]
 	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) {
