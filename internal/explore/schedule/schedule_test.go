@@ -97,7 +97,7 @@ time to lease end
 		},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+		t.Errorf("Parse: got %+v, %v\nwant %+v", got, err, want)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestErrors(t *testing.T) {
 func TestNames(t *testing.T) {
 	s, err := schedule.Parse("strategy setnx\nactors A@1 Z@2\nnodes a z\nttl 3s\nZ begins\nz restarts")
 	if err != nil || len(s.Actors) != 2 || len(s.Nodes) != 2 || len(s.Steps) != 2 {
-		t.Errorf("got %+v, %v", s, err)
+		t.Errorf("Parse: got %+v, %v", s, err)
 	}
 }
 
