@@ -20,7 +20,7 @@ func TestSentBy(t *testing.T) {
 	cmd := redis.NewCmd(t.Context(), "set", "key", []byte("token-1-1"), token{"token-1-2"}, "px", 3000, 3*time.Second)
 	want := []any{"set", "key", "token-1-1", "token-1-2", "px", 3000, 3 * time.Second}
 	if got := sentBy(cmd); !reflect.DeepEqual(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("sentBy: %q, want %q", got, want)
 	}
 }
 
@@ -38,7 +38,7 @@ func TestReplyOf(t *testing.T) {
 		{failing(redis.NewStringCmd(t.Context(), "get", "key"), redis.Nil), "(nil)"},
 	} {
 		if got := replyOf(tt.cmd); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.cmd, got, tt.want)
+			t.Errorf("replyOf(%s) = %q, want %q", tt.cmd, got, tt.want)
 		}
 	}
 }

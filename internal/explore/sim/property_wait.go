@@ -86,8 +86,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether server n would not grant the lock although it is free: n still
-// stores a released lock, or no actor has ever contacted n.
+// keepsReleased reports whether server n would not grant the lock although it is free. This is so if n
+// still stores a released lock, or if no actor has ever contacted n.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)

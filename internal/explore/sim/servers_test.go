@@ -507,7 +507,7 @@ func TestZooKeeperRefusesTheRest(t *testing.T) {
 		_, _, _, created := c.ExistsW("/nothing")
 		for asked, err := range map[string]error{"set": set, "watch children": children, "watch for a new node": created} {
 			if err == nil || errors.Is(err, zk.ErrConnectionClosed) {
-				t.Errorf("%s: %v", asked, err)
+				t.Errorf("request %s should be refused, but the error is %v", asked, err)
 			}
 		}
 	})
