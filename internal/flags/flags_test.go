@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.name != "m" || s.ttl != 3*time.Second || !slices.Equal(s.tags, []string{"x", "y"}) || !s.quiet {
-		t.Errorf("%+v", s)
+		t.Errorf("parsed values are %+v", s)
 	}
 	if want := []string{"-tag=x", "-name=n", "-quiet=true", "-tag=y", "-name=m"}; !slices.Equal(line.Flags, want) || !slices.Equal(line.Args, []string{"a", "b"}) {
 		t.Errorf("flags %q, arguments %q", line.Flags, line.Args)
@@ -63,7 +63,7 @@ func TestParseErrors(t *testing.T) {
 	} {
 		_, err := ParseFlags(new(sample).flags(), strings.Fields(args))
 		if !errors.Is(err, ErrUsage) || strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ") != want {
-			t.Errorf("%s: %v, want %s", args, err, want)
+			t.Errorf("ParseFlags(%s) = %v, want %s", args, err, want)
 		}
 	}
 	t.Setenv("SAMPLE_TTL", "abc")
@@ -94,7 +94,7 @@ func TestCheck(t *testing.T) {
 		rules := []Rule{{Flags: "name", Excludes: tt.excludes, Needs: tt.needs, Wrong: "it is wrong", Do: "leave it out"}}
 		err = Check(rules, line, map[string]bool{"yes": true, "no": false})
 		if (err != nil) != tt.want || err != nil && err.Error() != "-name n: it is wrong; leave it out" {
-			t.Errorf("%+v: %v", tt, err)
+			t.Errorf("%+v: Check: %v", tt, err)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestNames(t *testing.T) {
 			words[j] = words[i]
 			list, err := Names(strings.Join(words, ", "))
 			if (err != nil) != (i != j) || err == nil && !slices.Equal(list, words) {
-				t.Errorf("%v: %v, %v", words, list, err)
+				t.Errorf("Names(%v): %v, %v", words, list, err)
 			}
 		}
 	}
@@ -148,12 +148,12 @@ func TestRows(t *testing.T) {
 		{"-name NAME", "a name (default n)"}, {"-ttl D", "a time"}, {"-tag T", "a tag"}, {"-quiet", "no output"}, {"-admin-token T", "a secret"},
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("Rows returned %q, want %q", got, want)
 	}
 }
 
-// TestNamesOfFlags checks that a message about a flag that a file sets names the place in the file, and
-// that no message shows a secret value.
+// TestNamesOfFlags checks the name of a flag in messages. If a file sets the flag, the name must give
+// the place in the file. No message may show a secret value.
 func TestNamesOfFlags(t *testing.T) {
 	line, err := Parse(new(sample).flags(), strings.Fields("-name n -ttl 3s -quiet"))
 	if err != nil {
@@ -165,7 +165,7 @@ func TestNamesOfFlags(t *testing.T) {
 		"name": {"-name", "-name n"}, "ttl": {"my.yaml:3:7: ttl", "my.yaml:3:7: ttl"}, "quiet": {"-quiet", "-quiet"}, "admin-token": {"-admin-token", "-admin-token"},
 	} {
 		if got := [2]string{line.Name(name), line.Label(name)}; got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
+			t.Errorf("Name and Label of %s: %q, want %q", name, got, want)
 		}
 	}
 }
