@@ -19,7 +19,7 @@ func (r rig) distr(t *testing.T, call, key, uuid string) string {
 	t.Helper()
 	w := r.call(t, request("POST", "/"+call+"/"+key+"/"+uuid, ""))
 	if w.Code != 200 {
-		t.Errorf("%s: %d %s", call, w.Code, w.Body)
+		t.Errorf("POST /%s: status %d %s", call, w.Code, w.Body)
 	}
 	return w.Body.String()
 }
@@ -79,7 +79,7 @@ func TestDistrLockRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if w := r.call(t, request("POST", tt.path, "")); w.Code != tt.status {
-				t.Errorf("%d %s, want %d", w.Code, w.Body, tt.status)
+				t.Errorf("status %d %s, want %d", w.Code, w.Body, tt.status)
 			}
 		})
 	}

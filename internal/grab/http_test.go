@@ -187,7 +187,7 @@ func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.Body.Bytes()))
 	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
+		t.Errorf("the response to %s %s is not JSON: %v", method, path, err)
 		return
 	}
 	if err := schemaOf(t, c, path, method, status).Validate(value); err != nil {
@@ -257,7 +257,7 @@ func TestDescriptionsExamplesAreValid(t *testing.T) {
 				schema := schemaOf(t, c, path, method, status)
 				for _, example := range content.Examples {
 					if err := schema.Validate(example.Value); err != nil {
-						t.Errorf("%s %s %s: %v", method, path, status, err)
+						t.Errorf("Validate: %s %s %s: %v", method, path, status, err)
 					}
 				}
 			}
@@ -270,7 +270,7 @@ func answerOf(t *testing.T, w *httptest.ResponseRecorder) grab.Answer {
 	t.Helper()
 	var a grab.Answer
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-		t.Fatalf("%s: %v", w.Body, err)
+		t.Fatalf("cannot decode the answer %s: %v", w.Body, err)
 	}
 	return a
 }
@@ -310,7 +310,7 @@ func TestGrabRefusesBadRequests(t *testing.T) {
 			w := r.call(t, request("POST", tt.path, tt.body))
 			a := answerOf(t, w)
 			if w.Code != tt.status || a.Outcome != grab.Failed || a.Reason != tt.reason || !strings.Contains(a.Error, tt.text) {
-				t.Errorf("%d %+v, want %d %s: …%s…", w.Code, a, tt.status, tt.reason, tt.text)
+				t.Errorf("status %d, answer %+v; want %d %s: …%s…", w.Code, a, tt.status, tt.reason, tt.text)
 			}
 		})
 	}
@@ -409,7 +409,7 @@ func TestGrabAnswers(t *testing.T) {
 			w := r.call(t, request("POST", tt.path, body))
 			a := answerOf(t, w)
 			if w.Code != tt.status || a.Outcome != tt.outcome || a.Reason != tt.reason {
-				t.Errorf("%d %+v, want %d %s %s", w.Code, a, tt.status, tt.outcome, tt.reason)
+				t.Errorf("status %d, answer %+v; want %d %s %s", w.Code, a, tt.status, tt.outcome, tt.reason)
 			}
 			if a.Instance != "8004" || a.Driver != 42 || a.Strategy == "" {
 				t.Errorf("answer %+v", a)
@@ -592,7 +592,7 @@ func TestCalls(t *testing.T) {
 			req := request(tt.method, tt.path, tt.body)
 			newRig(t, settings{}).ServeHTTP(w, req)
 			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.contains) {
-				t.Errorf("%d %s, want %d …%s…", w.Code, w.Body, tt.status, tt.contains)
+				t.Errorf("status %d %s, want %d …%s…", w.Code, w.Body, tt.status, tt.contains)
 			}
 			described(t, req, w)
 		})
@@ -675,7 +675,7 @@ func TestCheckToken(t *testing.T) {
 		" secret": false, "secret ": false, "secret\t": false, "a\nb": false, "a\x00b": false, "a\x7fb": false,
 	} {
 		if err := grab.CheckToken(token); (err == nil) != ok {
-			t.Errorf("%q: %v", token, err)
+			t.Errorf("CheckToken(%q): %v", token, err)
 		}
 	}
 }
@@ -796,7 +796,7 @@ func TestReadyzTellsWhatIsWrong(t *testing.T) {
 		w := r.call(t, request("GET", "/readyz", ""))
 		want := fmt.Sprintf(`{"ready":%v,"checks":{"db":"ok","redis":"connection refused"}}`, ready)
 		if (w.Code == 200) != ready || w.Body.String() != want {
-			t.Errorf("%d: %d %s, want %s", n, w.Code, w.Body, want)
+			t.Errorf("call %d of /readyz: status %d %s, want %s", n, w.Code, w.Body, want)
 		}
 		if (log.Len() > 0) != (step.logged != "") || !strings.Contains(log.String(), step.logged) {
 			t.Errorf("%d: the log has %q, want %q", n, log.String(), step.logged)
@@ -842,7 +842,7 @@ func TestAccess(t *testing.T) {
 				}
 				w := r.call(t, req)
 				if got := w.Code; got != tt.status && (tt.status != 200 || got != 201) {
-					t.Errorf("%d, want %d", got, tt.status)
+					t.Errorf("status %d, want %d", got, tt.status)
 				}
 			})
 		}
@@ -855,7 +855,7 @@ func TestGrabNeedsNoToken(t *testing.T) {
 	req := request("POST", "/orders/1/grab", `{"driver_id":42}`)
 	req.Host = "grab.example"
 	if w := r.call(t, req); w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("grab without a token: status %d %s", w.Code, w.Body)
 	}
 }
 
@@ -890,13 +890,13 @@ func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
 			}
 			w := r.call(t, req)
 			if w.Code != tt.status {
-				t.Errorf("%+v %s: %d %s", tt, call[1], w.Code, w.Body)
+				t.Errorf("%+v %s: status %d %s", tt, call[1], w.Code, w.Body)
 			}
 			if says := fmt.Sprintf(`unknown strategy \"%s\": use one of none, mutex, `, tt.strategy); tt.status == 400 && !strings.Contains(w.Body.String(), says) {
-				t.Errorf("%s: %s, want …%s…", call[1], w.Body, says)
+				t.Errorf("%s: response %s, want …%s…", call[1], w.Body, says)
 			}
 			if tt.status == 400 && call[0] == "POST" && answerOf(t, w).Reason != "bad_strategy" {
-				t.Errorf("%s", w.Body)
+				t.Errorf("the reason should be bad_strategy, but the answer is %s", w.Body)
 			}
 		}
 	}
@@ -930,14 +930,14 @@ func TestBuildingHoldsUpNoOther(t *testing.T) {
 	for driver := range 2 {
 		waiting.Go(func() {
 			if w := r.call(t, request("POST", "/orders/1/grab?strategy=slow", fmt.Sprintf(`{"driver_id":%d}`, driver+1))); w.Code != 200 && w.Code != 409 {
-				t.Errorf("%d %s", w.Code, w.Body)
+				t.Errorf("grab with the slow strategy: status %d %s", w.Code, w.Body)
 			}
 		})
 	}
 	<-building
 	for _, name := range []string{"setnx", "mutex"} {
 		if w := r.call(t, request("POST", "/orders/2/grab?strategy="+name, `{"driver_id":42}`)); w.Code != 200 && w.Code != 409 {
-			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			t.Errorf("grab with %s: status %d %s", name, w.Code, w.Body)
 		}
 	}
 	close(may)
@@ -953,7 +953,7 @@ func TestNoKeysOfOrdersThatDoNotExist(t *testing.T) {
 			continue
 		}
 		if w := r.call(t, request("POST", "/orders/999/grab?strategy="+s.Name, `{"driver_id":42}`)); w.Code != 404 {
-			t.Errorf("%s: %d %s", s.Name, w.Code, w.Body)
+			t.Errorf("grab with %s: status %d %s, want 404", s.Name, w.Code, w.Body)
 		}
 		if keys := r.redis.Keys(); len(keys) != 0 {
 			t.Errorf("%s leaves %v", s.Name, keys)
@@ -1048,7 +1048,7 @@ func TestPanicIsAnswered(t *testing.T) {
 		w := httptest.NewRecorder()
 		r.ServeHTTP(w, request("POST", "/orders/1/grab", `{"driver_id":42}`))
 		if w.Code != 500 || w.Body.String() != `{"error":"internal error"}` {
-			t.Errorf("%v: %d %s", with, w.Code, w.Body)
+			t.Errorf("panic with %v: status %d %s", with, w.Code, w.Body)
 		}
 		if n := gauge(t, metrics, "grab_in_flight"); n != 0 {
 			t.Errorf("%v: %v grabs in flight", with, n)

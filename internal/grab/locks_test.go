@@ -116,7 +116,7 @@ func TestLocksAtWork(t *testing.T) {
 				}
 				for name, want := range tt.want {
 					if got[name].Result != want {
-						t.Errorf("%s: %+v, want %s", name, got[name], want)
+						t.Errorf("result for %s: %+v, want %s", name, got[name], want)
 					}
 				}
 			})

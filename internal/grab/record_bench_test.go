@@ -47,7 +47,7 @@ func newTracedGrabber(tb testing.TB, recorder history.Recorder, tracer *trace.Tr
 			tb.Fatal(err)
 		}
 		if ans := s.Grab(context.Background(), grab.Request{Order: id, Driver: 42}); ans.Outcome != grab.Grabbed {
-			tb.Fatalf("%+v", ans)
+			tb.Fatalf("Grab: %+v", ans)
 		}
 	}
 }

@@ -35,8 +35,8 @@ func stockRig(t *testing.T, set settings, units int) (rig, int64) {
 	return r, id
 }
 
-// TestRedisStock checks that Redis enforces both the stock and the number of units per driver, and
-// keeps no key for an order that does not exist.
+// TestRedisStock checks that Redis enforces both the stock and the number of units per driver. Redis
+// must keep no key for an order that does not exist.
 func TestRedisStock(t *testing.T) {
 	for _, strategy := range []string{"redis-stock", "redis-stock-returned"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestUnitOfAClaimWithoutAnswer(t *testing.T) {
 			r, id := stockRig(t, settings{grab: grab.Config{Strategy: tt.strategy, Guard: tt.guard, Orders: &lateClaims{driver: 2, arrive: tt.arrive}}}, 2)
 			r.sellTo(t, id, 1)
 			if a := r.sellTo(t, id, 2); a.Outcome != grab.Timeout || a.Reason != "unknown" {
-				t.Fatalf("%+v", a)
+				t.Fatalf("sellTo: %+v", a)
 			}
 			if a := r.sellTo(t, id, 3); a.Outcome != tt.next {
 				t.Errorf("the next driver: %+v, want %s", a, tt.next)
