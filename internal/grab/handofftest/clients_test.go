@@ -31,8 +31,8 @@ import (
 // third of it.
 const requestTTL = 1500 * time.Millisecond
 
-// everyRequest makes two processes send every kind of request: each script in each mode, the fast path,
-// messages, renewals, checks of the queue, and the check of a silent subscription.
+// everyRequest makes two processes send every kind of request. These are each script in each mode, the
+// fast path, messages, renewals, checks of the queue, and the check of a silent subscription.
 func everyRequest(ctx context.Context, opt *redis.Options, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

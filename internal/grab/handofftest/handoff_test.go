@@ -38,7 +38,7 @@ func TestOptions(t *testing.T) {
 	} {
 		l, err := handoff.New(tt.client, tt.opt)
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, handoff.ErrOptions) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: New: %v", name, err)
 		}
 		if err == nil {
 			_ = l.Close()
@@ -492,8 +492,8 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// TestDeadHolder checks that a waiter gets the lock of a dead holder after about a TTL, even if many
-// callers of the holder's process were waiting too.
+// TestDeadHolder checks that a waiter gets the lock of a dead holder after about a TTL. This must be so
+// even if many callers of the holder's process were waiting too.
 func TestDeadHolder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -819,7 +819,7 @@ func TestManyKeys(t *testing.T) {
 }
 
 // TestRequestOutlivesItsTurn checks a request that is still pending when its turn ends. The time at
-// which its reply arrives must not affect the next turn: the process must still check the queue if a
+// which its reply arrives must not affect the next turn. The process must still check the queue if a
 // message is lost, and renew its lease.
 func TestRequestOutlivesItsTurn(t *testing.T) {
 	for _, hung := range []string{"look", "renewal"} {
@@ -1013,7 +1013,7 @@ func TestOtherTypes(t *testing.T) {
 		was := must(client.Dump(t.Context(), name).Result())
 		for _, acquire := range []func(context.Context, string) (*handoff.Lease, error){l.TryAcquire, l.Acquire} {
 			if _, err := acquire(t.Context(), name); !errors.Is(err, handoff.ErrProtocol) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("acquire(%s): %v", name, err)
 			}
 		}
 		if is := must(client.Dump(t.Context(), name).Result()); is != was {
@@ -1145,7 +1145,7 @@ func TestHooks(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if slices.Sort(calls); !slices.Equal(calls, want) {
-			b.Errorf("%q, want %q", calls, want)
+			b.Errorf("hooks called: %q, want %q", calls, want)
 		}
 	})
 }
@@ -1200,9 +1200,9 @@ func TestLostLeaseIsNotGivenBack(t *testing.T) {
 	})
 }
 
-// TestLookTellsThatOthersWait checks a process that gets the lease by a check of the queue, because the
-// holder has died or the message to the process is lost. The check must tell it that others wait, so that
-// its later callers do not overtake them.
+// TestLookTellsThatOthersWait checks a process that gets the lease by a check of the queue. This
+// happens if the holder has died or the message to the process is lost. The check must tell it that
+// others wait, so that its later callers do not overtake them.
 func TestLookTellsThatOthersWait(t *testing.T) {
 	for _, why := range []string{"the holder has died", "the message is lost"} {
 		t.Run(why, func(t *testing.T) {
