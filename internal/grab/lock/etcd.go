@@ -20,21 +20,20 @@ import (
 	grpcbackoff "google.golang.org/grpc/backoff"
 )
 
-// etcd follows the recipe in etcd's own concurrency package. Each client puts a key under the
-// lock's prefix, and the client with the oldest key holds the lock. Every other client watches the
-// key just before its own. A key disappears when its etcd lease ends. Its create revision serves as
-// the fencing token.
+// etcd follows the recipe in etcd's own concurrency package. Each client puts a key under the lock's
+// prefix, and the client with the oldest key holds the lock. Every other client watches the key just
+// before its own. A key disappears when its etcd lease ends. Its create revision serves as the fencing
+// token.
 //
-// Every acquisition has its own lease. With a shared session, two goroutines would use the same key
-// and both would hold the lock (failure mode F28). A delayed put could also leave behind a key that
-// the shared session keeps alive (F14).
+// Every acquisition has its own lease. With a shared session, two goroutines would use the same key and
+// both would hold the lock (failure mode F28). A delayed put could also leave behind a key that the
+// shared session keeps alive (F14).
 //
-// The renewals do not use concurrency.Session, because a Session counts the TTL from the reply's
-// arrival and checks only once a second whether the TTL has passed.
+// The renewals do not use concurrency.Session. A Session counts the TTL from the reply's arrival, and
+// checks only once a second whether the TTL has passed.
 //
-// The lock can fail if A's lease expires just after A has checked it. B then locks and writes, and
-// A writes too (F29). If the work hangs, the lease is renewed for as long as the process lives
-// (F15).
+// The lock can fail if A's lease expires just after A has checked it. B then locks and writes, and A
+// writes too (F29). If the work hangs, the lease is renewed for as long as the process lives (F15).
 var etcd = Strategy{
 	Name:   "etcd",
 	Title:  "the key with the lowest create revision holds the lock; a lease keeps it alive",

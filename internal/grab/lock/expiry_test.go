@@ -49,9 +49,9 @@ func (s *simulation) learnsOfLoss(lease lock.Lease) {
 	}
 }
 
-// works checks that client a gets the lock without waiting and keeps it for several TTLs, and that
-// client b gets it only after the release. All fencing tokens must be higher than fence. works
-// returns the highest token.
+// works checks that client a gets the lock without waiting and keeps it for several TTLs. Client b must
+// get the lock only after the release. All fencing tokens must be higher than fence. works returns the
+// highest token.
 func (s *simulation) works(a, b *actor, fence uint64) uint64 {
 	s.Helper()
 	for _, who := range []*actor{a, b} {

@@ -285,8 +285,9 @@ func TestFailedAcquireKeepsNoSession(t *testing.T) {
 	}
 }
 
-// TestNoFreeSession checks how long an acquire waits for a session if all are in use: for half a
-// second, or for as long as it waits for a lock, whichever is longer. It must then return ErrBusy.
+// TestNoFreeSession checks how long an acquire waits for a session if all sessions are in use. It must
+// wait for half a second, or for as long as it waits for a lock, whichever is longer. It must then
+// return ErrBusy.
 func TestNoFreeSession(t *testing.T) {
 	for _, c := range []struct {
 		wait, free, hangUp time.Duration // 0 means that the client does not wait, or that the event never happens

@@ -12,17 +12,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisStock takes no lock. Redis stores how many units of an order are left, and a script reserves
-// one for a driver before the database write. The strategy is fast, because drivers without a unit
-// never reach the database.
+// redisStock takes no lock. Redis stores how many units of an order are left, and a script reserves one
+// for a driver before the database write. The strategy is fast, because drivers without a unit never
+// reach the database.
 //
 // A unit can get lost between Redis and the database. If A reserves the last unit in Redis and dies
-// before the database write, no driver gets that unit, because Redis reports that the order is
-// taken.
+// before the database write, no driver gets that unit. Redis reports that the order is taken.
 //
-// If Redis loses its data, the next client copies the unit count from the database. The database
-// does not know the units that are reserved but not yet sold, so a driver may get a unit that
-// another driver has already reserved.
+// If Redis loses its data, the next client copies the unit count from the database. The database does
+// not know the units that are reserved but not yet sold. A driver may therefore get a unit that another
+// driver has already reserved.
 var redisStock = Strategy{
 	Name:   "redis-stock",
 	Title:  "no lock: a Redis script decides, and the database write follows",

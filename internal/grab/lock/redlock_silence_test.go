@@ -217,13 +217,13 @@ func (q *quorumTrial) acquiresIn(ctx context.Context, nodes []nodeState) (lease 
 	switch {
 	case granted && ctx.Err() == nil:
 		if err != nil {
-			q.Errorf("%s: %v", q.name, err)
+			q.Errorf("%s: the acquire should succeed, but returned %v", q.name, err)
 		}
 		return lease
 	case err == nil:
 		q.Errorf("%s: granted", q.name)
 	case ctx.Err() == nil && errors.Is(err, lock.ErrBusy) == noQuorum:
-		q.Errorf("%s: %v", q.name, err)
+		q.Errorf("%s: the acquire returned %v", q.name, err)
 	}
 	for i, n := range nodes {
 		if q.nodes[i].Exists(theKey) != (n == taken) {
@@ -239,7 +239,7 @@ func (q *quorumTrial) releases(nodes []nodeState) lock.Lease {
 	var err error
 	q.within(q.most(true), func() { err = lease.Release(q.Context()) })
 	if lost := q.count[lacksKey] > 1; errors.Is(err, lock.ErrLost) != lost || (err == nil) != (q.count[hasKey] > 1) {
-		q.Errorf("%s: %v", q.name, err)
+		q.Errorf("%s: the release returned %v", q.name, err)
 	}
 	for i, n := range nodes {
 		if n == hasKey && q.nodes[i].Exists(theKey) {

@@ -127,7 +127,7 @@ func TestTooFewNodes(t *testing.T) {
 	env := conformtest.EnvOf(nil, client, client)
 	env.TTL = time.Second
 	if _, err := st.New(env); err == nil || !strings.Contains(err.Error(), "3 independent nodes") {
-		t.Errorf("%v", err)
+		t.Errorf("New: %v", err)
 	}
 }
 

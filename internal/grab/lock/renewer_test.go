@@ -27,7 +27,7 @@ func TestUntilRenewal(t *testing.T) {
 		{"not confirmed, and near the end: the expiry comes first", time.Second, false, ttl / 10},
 	} {
 		if got := untilRenewal(now, now.Add(c.end), ttl, c.confirmed); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+			t.Errorf("%s: untilRenewal: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 		err = lease.Release(s.Context())
 	}
 	if err != nil {
-		s.Fatalf("%s: %v", strategy, err)
+		s.Fatalf("create the lock %s: %v", strategy, err)
 	}
 	return a
 }

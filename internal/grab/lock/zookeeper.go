@@ -282,10 +282,10 @@ func (n *zkNode) yield() {
 }
 
 // look checks that the node exists, and returns ErrLost if it does not. The request also renews the
-// session. The session then lasts at least until the returned end, one timeout after the request
-// was sent.
+// session. The session then lasts at least until the returned end, one timeout after the request was
+// sent.
 //
-// A server that is cut off from its leader may serve stale data for a while, so look may find a
+// A server that is cut off from its leader may serve stale data for a while. Therefore, look may find a
 // node that is already gone. In that case, only a fencing token can stop a late write.
 func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	end := time.Now().Add(n.l.Lease())
