@@ -232,7 +232,7 @@ func TestUnreachable(t *testing.T) {
 		must(t, err)
 		both.Go(func() {
 			if _, err := st.New(env); !errors.Is(err, lock.ErrUnreachable) {
-				t.Errorf("%s: %v, want %v", name, err, lock.ErrUnreachable)
+				t.Errorf("%s: New: %v, want %v", name, err, lock.ErrUnreachable)
 			}
 		})
 	}
@@ -474,8 +474,8 @@ func (c *calls) of(order int64) (phases []string) {
 	return phases
 }
 
-// TestCallsAreTapped checks that the calls of an acquire, a renewal and a release pass through the tap
-// with the order and phase to which they belong.
+// TestCallsAreTapped checks that the calls of an acquire, a renewal and a release pass through the tap.
+// The tap must get the order and the phase to which each call belongs.
 func TestCallsAreTapped(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		var c calls

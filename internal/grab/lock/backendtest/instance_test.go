@@ -53,7 +53,7 @@ func call(t *testing.T, method, url, body string, out any) int {
 }
 
 // TestInstance checks that an instance with all servers can grab with each database, ZooKeeper and etcd
-// strategy, and that it reports the duration of a lease.
+// strategy. The instance must also report the duration of a lease.
 func TestInstance(t *testing.T) {
 	st := stacktest.With(t, needs)
 	url := startInstance(t, "-db", st.DSN, "-zk", strings.Join(st.ZooKeeper, ","), "-etcd", strings.Join(st.Etcd, ","))
@@ -79,10 +79,10 @@ func TestInstance(t *testing.T) {
 		order := fmt.Sprintf("%s/orders/%d/grab", url, orders.FirstID+int64(i))
 		var first, second grab.Answer
 		if call(t, "POST", order, `{"driver_id":1}`, &first); first.Outcome != grab.Grabbed || (first.Fence > 0) != tt.fenced {
-			t.Errorf("%s: %+v", tt.strategy, first)
+			t.Errorf("first grab with %s: %+v", tt.strategy, first)
 		}
 		if call(t, "POST", order+"?wait=0", `{"driver_id":2}`, &second); second.Outcome != grab.Taken {
-			t.Errorf("%s: %+v", tt.strategy, second)
+			t.Errorf("second grab with %s: %+v", tt.strategy, second)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestInstanceOnSQLite(t *testing.T) {
 		var problem grab.Problem
 		code := call(t, "PUT", url+"/strategy", fmt.Sprintf(`{"name":%q}`, strategy), &problem)
 		if code != want || (want == 400) != strings.Contains(problem.Error, "-stack local") {
-			t.Errorf("%s: %d %+v, want %d", strategy, code, problem, want)
+			t.Errorf("PUT /strategy %s: status %d %+v, want %d", strategy, code, problem, want)
 		}
 	}
 	var all []grab.StrategyView

@@ -219,7 +219,7 @@ func TestWaitOfLessThanASecond(t *testing.T) {
 			for range 3 { // retry, because the machine may be slow
 				began := time.Now()
 				if _, err := b.Acquire(t.Context(), key); !errors.Is(err, lock.ErrBusy) {
-					t.Fatalf("%v, want %v", err, lock.ErrBusy)
+					t.Fatalf("Acquire: %v, want %v", err, lock.ErrBusy)
 				}
 				least = min(least, time.Since(began))
 			}

@@ -25,7 +25,7 @@ import (
 const mended = "this no longer happens: remove it from docs/libraries.md and from the entry"
 
 // TestZKLockLeavesItsNode checks that go-zookeeper's Lock still leaves its node behind after a lost
-// reply, so that no client gets the lock until that session ends (F30).
+// reply (F30). No client then gets the lock until that session ends.
 func TestZKLockLeavesItsNode(t *testing.T) {
 	servers := serversOf(t, stacktest.With(t, needs)).ZooKeeper
 	var cut atomic.Bool
