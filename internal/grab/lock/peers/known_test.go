@@ -64,7 +64,7 @@ func scriptsOf(t *testing.T, addr string) (n int) {
 	calls, _, _ := strings.Cut(strings.TrimPrefix(stats, "calls="), ",")
 	n, err := strconv.Atoi(calls)
 	if err != nil {
-		t.Fatalf("%q: %v", stats, err)
+		t.Fatalf("cannot read the number of scripts in %q: %v", stats, err)
 	}
 	return n
 }

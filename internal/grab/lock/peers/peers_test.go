@@ -30,7 +30,7 @@ func TestRegistry(t *testing.T) {
 func TestFound(t *testing.T) {
 	for _, s := range Strategies {
 		if found, err := lock.Find(s.Name); err != nil || found.Title != s.Title {
-			t.Errorf("%s: %v", s.Name, err)
+			t.Errorf("Find(%s): %v", s.Name, err)
 		}
 		if slices.Contains(lock.Names(), s.Name) {
 			t.Errorf("lock.Names lists %s", s.Name)
