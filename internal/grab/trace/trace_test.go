@@ -81,7 +81,7 @@ func TestDialWithoutCollector(t *testing.T) {
 func TestCheckURL(t *testing.T) {
 	for text, valid := range map[string]bool{"http://h:4318": true, "https://h/x": true, "h:4318": false, "http://u:p@h": false, "": false} {
 		if err := trace.CheckURL(text); (err == nil) != valid {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("CheckURL(%q): %v", text, err)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestWaits(t *testing.T) {
 		ctx, acquire := tracer.Begin(ctx, string(tap.Acquire))
 		redisCall := func(d time.Duration, err error) {
 			if got := call(ctx, tap.Op{Target: "redis", Phase: tap.Acquire}, takes(d, err)); got != err {
-				t.Errorf("%v, want %v", got, err)
+				t.Errorf("the tap returned %v, want %v", got, err)
 			}
 		}
 		redisCall(2*time.Millisecond, redis.Nil)
@@ -131,7 +131,7 @@ func TestWaits(t *testing.T) {
 		}
 		want := []string{"redis 2ms", "wait 10ms", "redis 3ms EOF", "wait 20ms", "acquire 35ms", "redis 1ms", "grab 66ms"}
 		if !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("the spans are %q, want %q", got, want)
 		}
 	})
 }
@@ -164,6 +164,6 @@ func TestNoTracer(t *testing.T) {
 		t.Error("a tap without a Tracer")
 	}
 	if tracer, err := trace.Dial(ctx, "", "", "", nil); tracer != nil || err != nil {
-		t.Errorf("%v, %v", tracer, err)
+		t.Errorf("Dial: %v, %v", tracer, err)
 	}
 }
