@@ -39,8 +39,8 @@ const killedAfter = 2500 // number of events before the process kills itself
 
 var note = strings.Repeat("n", 1000)
 
-// dieRecording records events from several goroutines and kills its own process: after killedAfter
-// events or, if amid is true, at a random time while it is recording.
+// dieRecording records events from several goroutines and kills its own process after killedAfter
+// events. If amid is true, it does so at a random time while it is recording.
 func dieRecording(path string, amid bool) {
 	f, err := history.Create(path, "8004")
 	if err != nil {
@@ -419,7 +419,7 @@ func FuzzDecode(f *testing.F) {
 			case errors.Is(err, history.ErrEventsLost):
 				lost++
 			default:
-				t.Fatalf("%+v, %v", e, err)
+				t.Fatalf("Decode yielded an unexpected pair: event %+v, error %v", e, err)
 			}
 		}
 		lines := 0
