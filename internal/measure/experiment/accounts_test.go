@@ -255,7 +255,7 @@ func TestCheckWins(t *testing.T) {
 		kind := "http " + shape.Says().Grabbed
 		name := fmt.Sprintf("assumed %v, loser %q, probe lost %v, %d of %d wins with text, %d units, differ %v, without row %v", assumed, loser, probeLost, texts, won, units, differ, withoutRow)
 		if got := a.checkWins(probeLost, withoutRow); got != (want != "") || (a.unreadable != "") != got || !strings.Contains(a.unreadable, want) {
-			t.Errorf("%s: %v, %q", name, got, a.unreadable)
+			t.Errorf("%s: checkWins: %v, %q", name, got, a.unreadable)
 			continue
 		}
 		moved := 0
@@ -266,7 +266,7 @@ func TestCheckWins(t *testing.T) {
 		kept := len(a.competed) == 1 && a.tried == 1 && a.first != nil && len(a.sales) == 1 && a.soldOut == 2 && a.inOrder == 3
 		if a.outcomes[grab.Grabbed] != won-moved || a.outcomes[grab.Failed] != 4+moved || a.errors[kind] != moved || a.hiding[kind] != moved ||
 			len(a.unsure) != moved || len(a.told) != won-moved || (want != "") != cleared || (want != "") == kept {
-			t.Errorf("%s: %+v", name, a)
+			t.Errorf("accounting after checkWins, %s: %+v", name, a)
 		}
 	}
 }
@@ -299,7 +299,7 @@ func TestExpectedOfEachSetting(t *testing.T) {
 			claimed := slices.Contains([]string{"nothing", "its own guard", "almost a lease", "one instance"}, name) && s.Expected(f) != catalog.Unknown
 			v, exclusive := cfg.expected(s, f)
 			if (v != nil) != claimed || (exclusive != nil) != claimed || claimed && (*v != s.Expected(f) || (*exclusive == Yes) != s.ExclusiveUnder(f)) {
-				t.Errorf("%s, %s: %v, %v", name, f, v, exclusive)
+				t.Errorf("expected: %s, %s: %v, %v", name, f, v, exclusive)
 			}
 		}
 	}

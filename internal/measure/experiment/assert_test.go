@@ -30,7 +30,7 @@ func TestParseAssert(t *testing.T) {
 	} {
 		got, err := experiment.ParseAssert(text)
 		if err != nil || got != want {
-			t.Errorf("%q: got %+v, %v, want %+v", text, got, err, want)
+			t.Errorf("ParseAssert(%q): got %+v, %v, want %+v", text, got, err, want)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestParseAssertRefuses(t *testing.T) {
 	} {
 		_, err := experiment.ParseAssert(text)
 		if !errors.Is(err, experiment.ErrAssert) && !errors.Is(err, experiment.ErrNoFigure) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want …%s…", text, err, want)
+			t.Errorf("ParseAssert(%q) = %v, want …%s…", text, err, want)
 		}
 	}
 }
@@ -88,8 +88,8 @@ func FuzzParseAssert(f *testing.F) {
 	})
 }
 
-// assertRun returns a run with a cell for each case: fully counted, not counted, without an
-// expected verdict, not run, and counted only as a lower bound.
+// assertRun returns a run with one cell of each kind: fully counted, not counted, without an expected
+// verdict, not run, and counted only as a lower bound.
 func assertRun() *experiment.Run {
 	return &experiment.Run{Cells: []experiment.Cell{
 		{
@@ -139,11 +139,11 @@ func TestMisses(t *testing.T) {
 	} {
 		a, err := experiment.ParseAssert(text)
 		if err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("ParseAssert(%q): %v", text, err)
 			continue
 		}
 		if got := a.Misses(assertRun()); !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, want %q", text, got, want)
+			t.Errorf("%q: Misses: got %q, want %q", text, got, want)
 		}
 	}
 }

@@ -212,8 +212,8 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 }
 
 // promises returns the "grabbed" responses for which the ledger must have a row. The user's service may
-// send a winner the same response again. Such a repetition needs a row of its own only if the driver may
-// win a second unit, or if the ledger contains a second row for the driver.
+// send a winner the same response again. Such a repetition usually needs no row of its own. It needs
+// one only if the driver may win a second unit, or if the ledger contains a second row for the driver.
 func (au *auditor) promises(told []check.Pair, rows []order.Grab) []check.Pair {
 	if au.fleet.Ours || au.fleet.Known() {
 		return told
@@ -266,8 +266,7 @@ type probes struct {
 }
 
 // probeAll probes each order with a new driver after the load. If an order is reported as taken but has
-// no ledger row, it tries again, because the service may only have reserved the order for a limited
-// time.
+// no ledger row, it tries again. The service may only have reserved the order for a limited time.
 func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

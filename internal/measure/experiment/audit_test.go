@@ -102,7 +102,7 @@ func TestWorst(t *testing.T) {
 		{"an overlap that was to be expected", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(No)}, overlap, nil, failed{}},
 	} {
 		if got := worstOf(&tt.cell, setnx, tt.e, tt.of); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+			t.Errorf("%s: worstOf: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestPointsWithMissingRows(t *testing.T) {
 	for name, want := range map[string]catalog.Verdict{"written": catalog.Safe, "missing": catalog.Unknown} {
 		p := in.row(fault.Point{Moment: name}, check.Evidence{Foreign: true, Promised: told, Ledger: check.Rows(told[:1])}, nil)
 		if p.Verdict != want {
-			t.Errorf("%s: %s, want %s", name, p.Verdict, want)
+			t.Errorf("verdict of the point %s: %s, want %s", name, p.Verdict, want)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func TestRepeatedPromises(t *testing.T) {
 			m.evidence.FromAnswers = !au.ledger
 			for _, v := range check.Judge(m.evidence, catalog.AnswersAgree) {
 				if (v.Result == check.Fail) != (tt.disagree != "") || !strings.Contains(v.Why, tt.disagree) {
-					t.Errorf("%s: %s; want …%s…", v.Result, v.Why, tt.disagree)
+					t.Errorf("answers-agree: %s: %s; want …%s…", v.Result, v.Why, tt.disagree)
 				}
 			}
 		})

@@ -15,8 +15,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// TestCompensation checks that a double-grab does not count if the service takes it back in time,
-// but counts if the service takes it back too late.
+// TestCompensation checks which double-grabs count: those that the service takes back too late, but not
+// those that it takes back in time.
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	for within, want := range map[time.Duration]catalog.Verdict{8 * time.Second: catalog.Safe, 100 * time.Millisecond: catalog.Unsafe} {

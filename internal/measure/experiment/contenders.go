@@ -325,9 +325,8 @@ const repeatsFor = 20 * time.Second
 // minute.
 const contendInOutage = 300 * time.Millisecond
 
-// awaitFailedTries keeps an outage going until one contender of each order has won or has its
-// response, which shows what the service does without its lock. Without a response, the injection does
-// not count.
+// awaitFailedTries keeps an outage going until one contender of each order has won or has its response.
+// This shows what the service does without its lock. Without a response, the injection does not count.
 func (s *strike) awaitFailedTries(ctx context.Context) error {
 	var claimed func(load.Request) bool
 	tried := func(c *contest) bool {

@@ -245,8 +245,8 @@ func knows(s *shop) *shop {
 
 const wins = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// TestServicesOfOthers checks the verdicts on correct and faulty services. A service must not be
-// called safe unless it is correct and the evidence is sufficient, and the reason must say what is
+// TestServicesOfOthers checks the verdicts on correct and faulty services. A service must be called
+// safe only if it is correct and the evidence is sufficient. Otherwise, the reason must say what is
 // wrong or unknown.
 func TestServicesOfOthers(t *testing.T) {
 	t.Parallel()
@@ -396,7 +396,7 @@ func TestServicesOfOthers(t *testing.T) {
 			}
 			c := run.Cells[0]
 			if c.Verdict != tc.verdict {
-				t.Errorf("%s: %q; want %s", c.Verdict, c.Reason, tc.verdict)
+				t.Errorf("verdict %s: %q; want %s", c.Verdict, c.Reason, tc.verdict)
 			}
 			if strings.Contains(c.Reason, "every response was 200") && (c.Outcomes[grab.Grabbed] > 0 || value(c.PhantomGrabs) > 0) {
 				t.Errorf("responses without information count as wins: %v, phantom grabs %d", c.Outcomes, value(c.PhantomGrabs))
@@ -494,7 +494,7 @@ func TestOpenOrdersBySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := run.Cells[0]; c.Verdict != tc.want || !strings.Contains(c.Reason, tc.says) {
-			t.Errorf("%q: %s (%s), want %s (…%s…)", tc.sql, c.Verdict, c.Reason, tc.want, tc.says)
+			t.Errorf("verdict with %q: %s (%s), want %s (…%s…)", tc.sql, c.Verdict, c.Reason, tc.want, tc.says)
 		}
 	}
 	var others int

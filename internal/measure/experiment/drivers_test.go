@@ -112,8 +112,9 @@ func TestReleaseOfTheAffectedDriver(t *testing.T) {
 	})
 }
 
-// TestPausedRequests checks when a stopped request counts as unanswered: only if it can write after
-// its response, and not if the fault kills the process, hangs, or closes the client's connection.
+// TestPausedRequests checks when a stopped request counts as unanswered. It counts only if it can write
+// after its response. It does not count if the fault kills the process, hangs, or closes the client's
+// connection.
 func TestPausedRequests(t *testing.T) {
 	for course := fault.AfterHeal; course <= fault.HungUp; course++ {
 		for _, late := range []time.Duration{0, time.Second} {
@@ -311,8 +312,9 @@ func TestReasonsToGiveUp(t *testing.T) {
 	}
 }
 
-// TestOthersPassWhileStopped stops a contender before its write. The contender counts as having passed
-// the lock before the affected driver only if a later read of the ledger shows no row of that driver.
+// TestOthersPassWhileStopped stops a contender before its write. The contender may count as having
+// passed the lock before the affected driver. This is so only if a later read of the ledger shows no
+// row of the affected driver.
 func TestOthersPassWhileStopped(t *testing.T) {
 	for _, wrote := range []bool{false, true} {
 		held := map[string][]control.Held{"contender-7-of-2": {{State: control.Waiting}}}
@@ -430,7 +432,7 @@ func TestSettingsUnderAFault(t *testing.T) {
 		w.cfg.Target.URLs = tt.urls
 		under := w.withSettingsFor(tt.fault)
 		if got := fmt.Sprintf("%v %v %v %v", under.cfg.TTL, under.cfg.Wait, under.cfg.Work, under.cfg.Load.Timeout); got != tt.want {
-			t.Errorf("%s: %s, want %s", name, got, tt.want)
+			t.Errorf("TTL, wait, work and timeout under %s: %s, want %s", name, got, tt.want)
 		}
 		if under.cfg.Load.Drivers != injectionDrivers+4 || under.cfg.Load.Rate != 0 || w.cfg.TTL != 7*s || w.cfg.Load.Drivers != 20 {
 			t.Errorf("%s: the load is %+v, and the worker's own load is %+v", name, under.cfg.Load, w.cfg.Load)
@@ -461,7 +463,7 @@ func TestSettingsOfRunningInstances(t *testing.T) {
 	cfg.asRunning(grab.Settings{WorkMS: 1.5, TTLMS: 2000, WaitMS: 300, Guard: order.Fenced, OnLost: grab.Ignore})
 	got := []any{cfg.Work, cfg.TTL, cfg.Wait, cfg.Guard, cfg.OnLost}
 	if want := []any{1500 * time.Microsecond, 2 * time.Second, 300 * time.Millisecond, order.Fenced, grab.Ignore}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("the settings are %v, want %v", got, want)
 	}
 }
 
@@ -481,9 +483,9 @@ func TestOutageOfEveryLockServer(t *testing.T) {
 	}
 }
 
-// TestFreshDriversTakeTurns checks the intervals at which fresh drivers are sent: a twentieth of a
-// lease, but at least so long that no two of them count as simultaneous. Each must be a new driver
-// at the other instance.
+// TestFreshDriversTakeTurns checks the intervals at which fresh drivers are sent. Each interval must be
+// a twentieth of a lease, but long enough that no two drivers count as simultaneous. Each must be a new
+// driver at the other instance.
 func TestFreshDriversTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, lease := range []time.Duration{time.Second, 2 * time.Second, 10 * time.Second} {

@@ -72,9 +72,9 @@ func TestPreparedAgain(t *testing.T) {
 	}
 }
 
-// TestReasonOfMissingRows hides the rows of some winners while a fault is injected. Of the reasons
-// that then apply, the verdict must give the one about promised grabs without a row, because it
-// also asks about the ledger query.
+// TestReasonOfMissingRows hides the rows of some winners while a fault is injected. Several reasons
+// then apply. The verdict must give the one about promised grabs without a row, because it also asks
+// about the ledger query.
 func TestReasonOfMissingRows(t *testing.T) {
 	t.Parallel()
 	f, err := fault.Find(catalog.Pause)
@@ -91,7 +91,7 @@ func TestReasonOfMissingRows(t *testing.T) {
 		}}}}, nil
 	})
 	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "grabs were promised that the ledger does not have: does -ledger-query read all of them?") {
-		t.Errorf("%s (%s)", c.Verdict, c.Reason)
+		t.Errorf("verdict %s (%s)", c.Verdict, c.Reason)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestFirstReasonCounts(t *testing.T) {
 				want = "the ledger could not be read: no table"
 			}
 			if !strings.HasPrefix(got.invalid, want) || (got.invalid == "") != (want == "") {
-				t.Errorf("%q, want %q", got.invalid, want)
+				t.Errorf("the first reason is %q, want %q", got.invalid, want)
 			}
 		})
 	}
@@ -464,8 +464,8 @@ func TestRunsByDefinition(t *testing.T) {
 }
 
 // TestVerdictsOfAModelAreTrue injects faults into model services of every kind. At any speed of the
-// machine, a service must not be called safe if it wrote two winners of an order, or unsafe if it
-// did not. Its double-grabs must be counted correctly.
+// machine, a service that wrote two winners of an order must not be called safe. A service that did not
+// must not be called unsafe. Its double-grabs must be counted correctly.
 func TestVerdictsOfAModelAreTrue(t *testing.T) {
 	faults := []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.RedisRestart, catalog.Partition}
 	for bits := range 1 << 5 {

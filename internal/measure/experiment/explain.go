@@ -234,10 +234,10 @@ func (in *injection) overwritten(e check.Evidence) string {
 	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query. If the service deletes the row of a second grab, add -compensation", e.Ledger[i].Driver)
 }
 
-// outlived explains that the lock may live longer than the lease, because no other driver got past it while the fault
-// stopped a driver. It returns "" if one did, or if the lock lasts as long as a database session, or never expires. It
-// also returns "" if the service may have renewed the lock during the fault, or if an open transaction may have blocked
-// the others' writes.
+// outlived explains that the lock may live longer than the lease, because no other driver got past it
+// while the fault stopped a driver. It returns "" if one did, or if the lock lasts as long as a
+// database session, or never expires. It also returns "" in two cases of doubt. The service may have
+// renewed the lock during the fault, or an open transaction may have blocked the others' writes.
 func (in *injection) outlived() string {
 	t := in.trail.service
 	stops := in.fault.Freezes || in.fault.StallsDB && !in.trail.renews && !in.trail.worksInTransaction()

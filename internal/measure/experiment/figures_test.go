@@ -73,7 +73,7 @@ func TestTooSlowByDefinition(t *testing.T) {
 			}
 			for name, c := range map[string]Cell{"all at once": {Latency: c.Latency}, "no response": {OfferedRPS: c.OfferedRPS}} {
 				if got := a.tooSlow(&c); got != "" {
-					t.Errorf("%s: %s", name, got)
+					t.Errorf("%s: tooSlow: %s", name, got)
 				}
 			}
 		}
@@ -103,7 +103,7 @@ func TestCountersOfALoad(t *testing.T) {
 		c := Cell{Requests: tt.requests}
 		c.count(tt.before, tt.after, tt.err)
 		if got, want := textOf([]any{c.RedisCommands, c.RedisCommandsPerRequest, c.DBStatementsPerRequest}), textOf([]any{tt.redis, tt.each, tt.db}); got != want {
-			t.Errorf("%s: %s, want %s", tt.name, got, want)
+			t.Errorf("counters of %s: %s, want %s", tt.name, got, want)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestWhyMissedByDefinition(t *testing.T) {
 			}
 		}
 		if got := in.whyMissed(); got != want {
-			t.Fatalf("%q, want %q", got, want)
+			t.Fatalf("whyMissed: %q, want %q", got, want)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestLedgerIsHeld(t *testing.T) {
 			got += map[bool]string{true: "h", false: "-"}[held]
 		}
 		if got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.calls, got, tt.want)
+			t.Errorf("ledger is held during %s: %s, want %s", tt.calls, got, tt.want)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func TestLongestTimeAfterAResponse(t *testing.T) {
 	for _, times := range [][]time.Duration{{time.Second, 3 * time.Second}, {3 * time.Second, time.Second}} {
 		got, err := findTrail("", func(n int64) (request, error) { return late(times[n]), nil }, func(int64) ([]control.Call, error) { return nil, nil })
 		if err != nil || got.callsAfterAnswer != 3*time.Second {
-			t.Errorf("%v: %v, %v", times, got.callsAfterAnswer, err)
+			t.Errorf("findTrail(%v): %v, %v", times, got.callsAfterAnswer, err)
 		}
 	}
 }
@@ -328,7 +328,7 @@ func TestPartsOfReads(t *testing.T) {
 	}
 	got := catalog.Join(trailOf(calls, "").service.parts, " ", func(p tap.Phase) string { return string(p) })
 	if want := "acquire read work renew read claim claim release"; got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("the parts are %s, want %s", got, want)
 	}
 }
 

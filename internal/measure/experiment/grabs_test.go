@@ -15,10 +15,9 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// BenchmarkGrabs measures the rate of winning grabs through two instances, without a lock and
-// without work. It divides this rate by the rate of the same statements sent directly over
-// database/sql, to the same server and with the same number of connections. The lower limit is one
-// half.
+// BenchmarkGrabs measures the rate of winning grabs through two instances, without a lock and without
+// work. It divides this rate by the rate of the same statements sent directly over database/sql. Both
+// use the same server and the same number of connections. The lower limit is one half.
 //
 //	go test ./internal/measure/experiment -run '^$' -bench Grabs -benchtime 1x
 func BenchmarkGrabs(b *testing.B) {
@@ -56,7 +55,7 @@ func BenchmarkGrabs(b *testing.B) {
 		began := time.Now()
 		err := load.Attack(b.Context(), p, size, func(r *vegeta.Result, due time.Time) { t.add(r, due) })
 		if err != nil || t.outcomes[grab.Grabbed] != orders {
-			b.Fatalf("%v: %v %v", err, t.outcomes, t.errors)
+			b.Fatalf("%v: Attack: %v %v", err, t.outcomes, t.errors)
 		}
 		return orders / time.Since(began).Seconds()
 	}

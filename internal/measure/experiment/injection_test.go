@@ -97,8 +97,8 @@ func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell 
 	return c
 }
 
-// strikesOf returns the number of orders that a fault struck at each point, according to the events
-// that the instances recorded in the worker's last cell.
+// strikesOf returns the number of orders that a fault struck at each point. It counts the events that
+// the instances recorded in the worker's last cell.
 func strikesOf(t *testing.T, l *worker) map[string]int {
 	t.Helper()
 	events, err := os.ReadFile(l.journal.path())
@@ -328,7 +328,7 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 	}
 	for _, p := range c.Points {
 		if missing := strings.Contains(p.Point, "release"); missing != (p.Verdict == catalog.Unknown) {
-			t.Errorf("%+v", p)
+			t.Errorf("only the points of the release should be unknown, but one is %+v", p)
 		}
 	}
 }
@@ -506,7 +506,7 @@ func TestForwardedGrabs(t *testing.T) {
 		c.forwarded = (&strike{in: in}).wasForwarded(c, heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}})
 		in.contests = []*contest{c}
 		if why := in.whyMissed(); strings.HasSuffix(why, oneLeads) != tt.leads {
-			t.Errorf("%s: %q", name, why)
+			t.Errorf("%s: whyMissed: %q", name, why)
 		}
 	}
 }
@@ -620,8 +620,8 @@ func TestLastDriversComeLast(t *testing.T) {
 	})
 }
 
-// TestAwaitsFailedRelease checks when an outage lasts until the affected driver has its response:
-// only if the driver was stopped before its release, so that the release fails.
+// TestAwaitsFailedRelease checks when an outage lasts until the affected driver has its response. It
+// must do so only if the driver was stopped before its release, so that the release fails.
 func TestAwaitsFailedRelease(t *testing.T) {
 	const answered = time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -737,9 +737,9 @@ func TestAnsweredByDefinition(t *testing.T) {
 	})
 }
 
-// TestFaultsOfSeveralUnits injects faults into grabs of orders with two units. The verdicts must be
-// as expected. Each point that is not safe must have a failure mode, and the timeline of an unsafe
-// cell must end with the sale of a third unit.
+// TestFaultsOfSeveralUnits injects faults into grabs of orders with two units. The verdicts must be as
+// expected. Each point that is not safe must have a failure mode. The timeline of an unsafe cell must
+// end with the sale of a third unit.
 func TestFaultsOfSeveralUnits(t *testing.T) {
 	t.Parallel()
 	cells := []CellName{{"mysql-cas", catalog.Pause}, {"redis-stock", catalog.RedisRestart}}

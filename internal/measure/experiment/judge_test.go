@@ -111,7 +111,7 @@ func TestJudge(t *testing.T) {
 				change(&c, &m)
 			}
 			if got, reason := judge(c, m); got != tt.want || reason != tt.reason {
-				t.Errorf("%s (%s), want %s (%s)", got, reason, tt.want, tt.reason)
+				t.Errorf("judge: %s (%s), want %s (%s)", got, reason, tt.want, tt.reason)
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func TestJudgeLock(t *testing.T) {
 		tt.change(&c, &m)
 		got := judgeLock(c, m)
 		if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+			t.Errorf("%s: judgeLock: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func TestContradiction(t *testing.T) {
 		c := good
 		change(&c)
 		if err := (&Run{Cells: []Cell{c}}).Contradiction(); err == nil || err.Error() != "cell setnx/none: "+want {
-			t.Errorf("got %v, want %s", err, want)
+			t.Errorf("Contradiction: got %v, want %s", err, want)
 		}
 	}
 }
@@ -276,8 +276,8 @@ func TestExpectedIsClaimedOfTheRegistrysSettings(t *testing.T) {
 	}
 }
 
-// TestNothingIsExpectedOfOneProcess checks that no verdict is expected of a lock within a process
-// if there is only one instance, because the registry's expectation is about several.
+// TestNothingIsExpectedOfOneProcess tests a lock within a process with only one instance. No verdict
+// must be expected, because the registry's expectation is about several instances.
 func TestNothingIsExpectedOfOneProcess(t *testing.T) {
 	for instances, claimed := range map[int]bool{1: false, 2: true} {
 		cfg := Config{Instances: instances, TTL: time.Second, OnLost: grab.Abort}

@@ -53,7 +53,7 @@ func TestLoadsOfAModel(t *testing.T) {
 			requests := w.cfg.Orders * w.cfg.Drivers
 			outcomes := added(noOutcomes(), m.told)
 			if c.Verdict != tt.verdict || c.Reason != tt.reason {
-				t.Errorf("%s (%s), want %s (%s)", c.Verdict, c.Reason, tt.verdict, tt.reason)
+				t.Errorf("verdict %s (%s), want %s (%s)", c.Verdict, c.Reason, tt.verdict, tt.reason)
 			}
 			calls := func(server string) float64 { return float64(m.shown[1][server]-m.shown[0][server]) / float64(requests) }
 			contended := w.cfg.Orders
@@ -66,7 +66,7 @@ func TestLoadsOfAModel(t *testing.T) {
 			}
 			if got, want := textOf([]any{c.Requests, c.Outcomes, c.Errors, sum(c.ServedBy), c.OfferedRPS, c.RedisCommandsPerRequest, c.DBStatementsPerRequest, c.CountedFrom, c.ContendedOrders, c.SettleMS}),
 				textOf([]any{sum(outcomes), outcomes, map[string]int{}, requests, nil, calls("redis"), calls(tap.DB), fromLedger, contended, nil}); got != want {
-				t.Errorf("%s, want %s", got, want)
+				t.Errorf("figures are %s, want %s", got, want)
 			}
 			if got, want := textOf([]any{c.Grabs, c.OrdersGrabbed, c.DoubleGrabs, c.OrdersDoubleGrabbed, c.PhantomGrabs, c.UnacknowledgedGrabs, c.StuckOrders}), textOf([]any{tt.grabbed, tt.grabbed, 0, 0, 0, 0, stuck}); got != want {
 				t.Errorf("ledger: %s, want %s", got, want)
@@ -135,7 +135,7 @@ func TestInspectionOfAModel(t *testing.T) {
 			}
 			want := strings.ReplaceAll(tt.text, "DRIVER", fmt.Sprint(w.fleet.ProbeDriver(0)))
 			if key != tt.key || text != want {
-				t.Errorf("%s: %s; want %s: %s", key, text, tt.key, want)
+				t.Errorf("problem %s: %s; want %s: %s", key, text, tt.key, want)
 			}
 			answers := catalog.Join(p.Answers, "; ", func(a SeenAnswer) string {
 				meaning, _, _ := strings.Cut(a.Meaning, ",")

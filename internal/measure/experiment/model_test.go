@@ -567,9 +567,9 @@ func (m *model) wrongUnder(t *testing.T, f fault.Fault, unsafe func(fault.Point)
 	return wrong
 }
 
-// TestServicesOfAModel injects faults during the work of a driver, into model services like those
-// that a run starts. Each fault is injected twice: a pause so that this driver writes last and then
-// first, and an outage so that other drivers compete after it and then during it.
+// TestServicesOfAModel injects faults during the work of a driver, into model services like those that
+// a run starts. Each fault is injected twice. In the two pauses, this driver writes last and then
+// first. In the two outages, other drivers compete after the outage and then during it.
 func TestServicesOfAModel(t *testing.T) {
 	const at = ": after mysql SELECT orders 1"
 	for name, tt := range map[string]struct {
@@ -627,8 +627,9 @@ func TestServicesOfAModel(t *testing.T) {
 	}
 }
 
-// TestSeparatedServicesOfAModel cuts an instance off from the database while a driver works. If the lock lives longer
-// than the lease, no other driver gets past it in time, so the test cannot show that the lock is safe.
+// TestSeparatedServicesOfAModel cuts an instance off from the database while a driver works. If the
+// lock lives longer than the lease, no other driver gets past it in time. The test then cannot show
+// that the lock is safe.
 func TestSeparatedServicesOfAModel(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lock    *model

@@ -91,12 +91,12 @@ func TestPauseByTime(t *testing.T) {
 			}
 			c := run.Cells[1]
 			if c.Verdict != tc.verdict || !strings.Contains(c.Reason, tc.reason) || c.Expected != nil {
-				t.Errorf("%s: %q; want %s: …%s…", c.Verdict, c.Reason, tc.verdict, tc.reason)
+				t.Errorf("verdict %s: %q; want %s: …%s…", c.Verdict, c.Reason, tc.verdict, tc.reason)
 			}
 			agree := 0
 			for _, p := range c.Points {
 				if !p.IsMoment() || p.Struck == 0 && p.Verdict == catalog.Safe {
-					t.Errorf("%+v", p)
+					t.Errorf("point of the injection: %+v", p)
 				}
 				if p.Verdict == tc.verdict {
 					agree++
@@ -106,7 +106,7 @@ func TestPauseByTime(t *testing.T) {
 				t.Errorf("%d of %d moments are %s: %+v", agree, len(c.Points), tc.verdict, c.Points)
 			}
 			if n := run.Cells[2]; n.Verdict != catalog.NA || !strings.Contains(n.Reason, "start the service with -service") {
-				t.Errorf("%s: %s: %s", n.Fault, n.Verdict, n.Reason)
+				t.Errorf("verdict under %s: %s: %s", n.Fault, n.Verdict, n.Reason)
 			}
 			for _, pid := range cfg.Target.PIDs {
 				if stopped(t, pid) {
@@ -239,11 +239,11 @@ func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 			if err == nil {
 				says = run.Cells[0].Reason
 				if run.Cells[0].Verdict != catalog.Unknown {
-					t.Errorf("%s: %s", run.Cells[0].Verdict, says)
+					t.Errorf("verdict %s: %s", run.Cells[0].Verdict, says)
 				}
 			}
 			if stopped := fmt.Sprintf("process %d was stopped", cfg.Target.PIDs[1]); !strings.Contains(says, tc.says) || tc.says == "still answered" && !strings.Contains(says, stopped) {
-				t.Errorf("%s; want …%s…", says, tc.says)
+				t.Errorf("reason is %s; want …%s…", says, tc.says)
 			}
 		})
 	}

@@ -44,7 +44,7 @@ func TestNodeService(t *testing.T) {
 			want = catalog.Unsafe
 		}
 		if c.Verdict != want {
-			t.Errorf("%s, %s: %s (%s), want %s", c.Strategy, c.Fault, c.Verdict, c.Reason, want)
+			t.Errorf("verdict of %s, %s: %s (%s), want %s", c.Strategy, c.Fault, c.Verdict, c.Reason, want)
 		}
 	}
 }

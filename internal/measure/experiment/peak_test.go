@@ -99,7 +99,7 @@ func TestPeak(t *testing.T) {
 	}
 	for _, c := range run.Cells {
 		if c.Peak == nil || len(c.Peak.Steps) == 0 || c.Peak.LimitReason == "" {
-			t.Errorf("%s: %+v", c.Strategy, c.Peak)
+			t.Errorf("peak of %s: %+v", c.Strategy, c.Peak)
 		}
 		t.Logf("%s: %.0f/s, limited by %q: %s", c.Strategy, c.Peak.HeldRPS, c.Peak.LimitedBy, c.Peak.LimitReason)
 	}
@@ -148,8 +148,8 @@ func TestBestOf(t *testing.T) {
 	}
 }
 
-// TestHeldRates checks when a rate counts as held: the requests must be sent on time, or almost,
-// and must be answered in time and without an error.
+// TestHeldRates checks when a rate counts as held. The requests must be sent on time, or almost, and
+// must be answered in time and without an error.
 func TestHeldRates(t *testing.T) {
 	w := &worker{cfg: Config{PeakP99: 10 * time.Millisecond}}
 	for _, p99 := range []float64{1, 10, 10.5} {
@@ -242,7 +242,7 @@ func TestFailureOfASearch(t *testing.T) {
 				continue
 			}
 			if !reflect.DeepEqual(c.Field(i).Interface(), want.Interface()) {
-				t.Errorf("%s: %v, want %v", name, c.Field(i), want)
+				t.Errorf("field %s: %v, want %v", name, c.Field(i), want)
 			}
 		}
 	}
@@ -267,7 +267,7 @@ func TestLowestFailure(t *testing.T) {
 			}
 		}
 		if got := p.failed(); got != want {
-			t.Fatalf("%+v: %+v, want %+v", p, got, want)
+			t.Fatalf("%+v: failed: %+v, want %+v", p, got, want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestPostgresService(t *testing.T) {
 	t.Parallel()
 	exe := filepath.Join(t.TempDir(), "go-postgres")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", exe, "../../../examples/go-postgres").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("go build failed: %v\n%s", err, out)
 	}
 	s, err := fleet.ParseService(exe + " -port {port} -db {postgres} -work {work_ms}ms")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestPostgresService(t *testing.T) {
 			continue // the verdict depends on which session the pool returns
 		}
 		if c.Verdict != want {
-			t.Errorf("%s, %s: %s (%s), want %s", c.Strategy, c.Fault, c.Verdict, c.Reason, want)
+			t.Errorf("verdict of %s, %s: %s (%s), want %s", c.Strategy, c.Fault, c.Verdict, c.Reason, want)
 		}
 		for _, p := range c.Points {
 			if p.Struck != p.Strikes {

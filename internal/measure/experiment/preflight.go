@@ -367,9 +367,10 @@ func (i inspector) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id
 	return h
 }
 
-// addLoser adds the problem that the first driver of a new order did not win, and derives from the
-// response which setting to correct. open is the setting that opens orders. failing is the setting
-// to name if the service fails. known is a hint for services that accept only known drivers.
+// addLoser adds the problem that the first driver of a new order did not win. From the response, it
+// derives which setting to correct. The parameter open is the setting that opens orders, and failing is
+// the setting to name if the service fails. The parameter known is a hint for services that accept only
+// known drivers.
 func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {

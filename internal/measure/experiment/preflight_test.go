@@ -27,9 +27,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// TestInspect checks what an inspection shows of a correct service: the calls of a grab with their
-// purposes, the responses with their meanings, the ledger, and the calls at which each fault can
-// strike.
+// TestInspect checks what an inspection of a correct service shows. It must list the calls of a grab
+// with their purposes, the responses with their meanings, and the ledger. It must also list the calls
+// at which each fault can strike.
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
@@ -38,7 +38,7 @@ func TestInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(shown) != 1 || len(shown[0].Problems) != 0 {
-		t.Fatalf("%+v", shown)
+		t.Fatalf("Inspect should find no problem, but showed %+v", shown)
 	}
 	p := shown[0]
 	var calls, answers []string
@@ -55,7 +55,7 @@ func TestInspect(t *testing.T) {
 		{p.Ledger, "has 1 row for the order"},
 	} {
 		if tt.got != tt.want {
-			t.Errorf("got  %s\nwant %s", tt.got, tt.want)
+			t.Errorf("the inspection shows  %s\nwant %s", tt.got, tt.want)
 		}
 	}
 	wants := map[catalog.Fault]string{
@@ -64,7 +64,7 @@ func TestInspect(t *testing.T) {
 	}
 	for _, r := range p.Reaches {
 		if got := fmt.Sprint(r.Before, r.After, " ", r.Why); wants[r.Fault] != "" && got != wants[r.Fault] {
-			t.Errorf("%s: %s, want %s", r.Fault, got, wants[r.Fault])
+			t.Errorf("calls that %s can hit: %s, want %s", r.Fault, got, wants[r.Fault])
 		}
 	}
 	if len(p.Reaches) != len(catalog.RunFaults)-1 {
@@ -103,7 +103,7 @@ func TestInspectGoesOn(t *testing.T) {
 			}
 		}
 		if p.Ledger != ledger || len(p.Answers) != 3 || kind == "polls" && len(p.Problems)+len(p.Calls) != 7 {
-			t.Errorf("%s: %+v", kind, p)
+			t.Errorf("inspection of the service %s: %+v", kind, p)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestMissingTable(t *testing.T) {
 	cfg.Service.Migrations = nil
 	err := Inspect(t.Context(), cfg, func(Preflight) {})
 	if problem := (*Problem)(nil); !errors.As(err, &problem) || problem.Key != "ledger-query" || !strings.Contains(problem.Text, "create them with migrate") {
-		t.Errorf("%v", err)
+		t.Errorf("the problem should name ledger-query, but the error is %v", err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestInterruptedStart(t *testing.T) {
 	}()
 	problem := new(Problem)
 	if err := Inspect(ctx, cfg, func(Preflight) {}); !errors.Is(err, context.Canceled) || errors.As(err, &problem) {
-		t.Errorf("%v", err)
+		t.Errorf("Inspect: %v", err)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestWrongReadyPath(t *testing.T) {
 	cfg.Service.Ready = "/nothing"
 	problem := new(Problem)
 	if err := Inspect(t.Context(), cfg, func(Preflight) {}); !errors.As(err, &problem) || problem.Key != "ready" || !strings.Contains(problem.Text, "HTTP 404") {
-		t.Errorf("%v", err)
+		t.Errorf("Inspect: %v", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestShortLease(t *testing.T) {
 	} {
 		err := checkShortLease(tt.locks, 30*time.Second)
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s: %v; want …%s…", name, err, tt.says)
+			t.Errorf("%s: checkShortLease: %v; want …%s…", name, err, tt.says)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func TestUnreleasedLocks(t *testing.T) {
 			calls = append(calls, control.Call{Phase: tap.Phase(name), N: 1, Target: strings.Replace(server, "mysql", tap.DB, 1)})
 		}
 		if got := trailOf(calls, "").useOf(tt.key).isUnreleasedLock(tt.ttl); got != tt.want {
-			t.Errorf("%s, %v: %v, want %v", tt.calls, tt.ttl, got, tt.want)
+			t.Errorf("isUnreleasedLock after %s, TTL %v: %v, want %v", tt.calls, tt.ttl, got, tt.want)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func TestDiffers(t *testing.T) {
 		{[]control.Call{read}, []control.Call{read}, [][]control.Call{{read}, {read, insert}, {read, update}}, "they differ only after the response: one grab makes mysql INSERT wins (no. 1), and the next one makes mysql UPDATE jobs (no. 1)"},
 	} {
 		if got := differs(tt.before, tt.last, tt.deferred); got != tt.want {
-			t.Errorf("%s, want %s", got, tt.want)
+			t.Errorf("differs: %s, want %s", got, tt.want)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestWithoutOthers(t *testing.T) {
 	elsewhere := control.Call{Phase: "redis EVALSHA 1 leases", N: 1, Target: "another redis"}
 	got := withoutOthers(renewals, []control.Call{call("redis PEXPIRE lock:*"), call("redis LPOP jobs"), call("redis PEXPIRE lock:7"), elsewhere})
 	if names := callNames(got); names != "redis PEXPIRE lock:*, redis EVALSHA 1 leases" {
-		t.Errorf("%s", names)
+		t.Errorf("withoutOthers left %s", names)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestChangingKeys(t *testing.T) {
 		{[]control.Call{{Phase: "mysql SELECT t1", Target: tap.DB}}, []control.Call{{Phase: "mysql SELECT t2", Target: tap.DB}}, ""},
 	} {
 		if got := catalog.Join(changingKeys(tt.a, tt.b), ", ", func(p tap.Phase) string { return string(p) }); got != tt.want {
-			t.Errorf("%v, %v: %q, want %q", tt.a, tt.b, got, tt.want)
+			t.Errorf("changingKeys(%v, %v) = %q, want %q", tt.a, tt.b, got, tt.want)
 		}
 	}
 }
@@ -360,7 +360,7 @@ func TestChangingTokens(t *testing.T) {
 		{[]control.Call{{Phase: "mysql SELECT k3j5h2q9", Target: tap.DB}}, []control.Call{{Phase: "mysql SELECT zz81mxq0", Target: tap.DB}}, ""},
 	} {
 		if got := catalog.Join(changingTokens(tt.a, tt.b), ", ", func(p tap.Phase) string { return string(p) }); got != tt.want {
-			t.Errorf("%v, %v: %q, want %q", tt.a, tt.b, got, tt.want)
+			t.Errorf("changingTokens(%v, %v) = %q, want %q", tt.a, tt.b, got, tt.want)
 		}
 	}
 }
@@ -390,7 +390,7 @@ func TestRowRelease(t *testing.T) {
 		strategy := lock.Strategy{Name: "a", Needs: cfg.serviceNeeds()}
 		cell := cfg.excuse(&cellSpec{CellName: CellName{"a", catalog.LateRelease}, strategy: strategy})
 		if says := cell != nil && strings.Contains(cell.Reason, "compares the owner"); says != faults[catalog.LateRelease] {
-			t.Errorf("%s: %+v", command, cell)
+			t.Errorf("late-release on the service %s: %+v", command, cell)
 		}
 	}
 	if got := (Config{}).rowRelease(fault.Fault{Course: fault.Released}); got != "" {
@@ -529,7 +529,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 				i.inspectTrail(&p, trail, err)
 			}
 			if len(p.Problems) != 1 || p.Problems[0].Key != tt.key || !strings.Contains(p.Problems[0].Text, tt.wants) || strings.Contains(p.Problems[0].Text, "migrate") {
-				t.Errorf("%+v %s: %+v, want %s: …%s…", tt.spec, tt.query, p.Problems, tt.key, tt.wants)
+				t.Errorf("inspection of %+v %s: problems %+v, want %s: …%s…", tt.spec, tt.query, p.Problems, tt.key, tt.wants)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func TestProbesOfEachState(t *testing.T) {
 			stuck = []int64{id}
 		}
 		if !slices.Equal(p.won, won) || !slices.Equal(p.refused, refused) || !slices.Equal(p.stuck, stuck) || p.busy[id] != (stuck != nil) || p.lost != (state != "open") {
-			t.Errorf("%s: %+v", state, p)
+			t.Errorf("probes of an order that is %s: %+v", state, p)
 		}
 	}
 }
@@ -208,13 +208,13 @@ func TestTimeToSettle(t *testing.T) {
 			c.LeaseMS = new(millis(tt.lease))
 		}
 		if got := au.settleFor(&c); got != tt.want {
-			t.Errorf("%s: %v, want %v", fmt.Sprintf("%+v", tt), got, tt.want)
+			t.Errorf("%s: settleFor: %v, want %v", fmt.Sprintf("%+v", tt), got, tt.want)
 		}
 	}
 }
 
-// TestProbeWithoutARow checks when a probe's win casts doubt on the rule for a win: if all units of its order have
-// winners, and the ledger does not name the probe.
+// TestProbeWithoutARow checks when a probe's win casts doubt on the rule for a win. This is so if all
+// units of its order have winners, and the ledger does not name the probe.
 func TestProbeWithoutARow(t *testing.T) {
 	for n := range 2 * 4 * 2 {
 		units, sold, named := 1+n%2, n/2%4, n/8 == 1
@@ -253,6 +253,6 @@ func TestLastProbeWins(t *testing.T) {
 	time.AfterFunc(10*time.Millisecond, func() { m.locked(func() { m.of(first + 2).token = 0 }) })
 	p, err := au.probeAll(t.Context(), &Cell{Orders: 3}, &accounting{}, first, m.rows)
 	if err != nil || !p.lost || len(p.refused) != 1 || len(p.won) == 0 {
-		t.Errorf("%+v, %v", p, err)
+		t.Errorf("probeAll: %+v, %v", p, err)
 	}
 }

@@ -29,7 +29,7 @@ func TestProgressLines(t *testing.T) {
 		two.begin(&cellSpec{CellName: CellName{"none", catalog.NoFault}})
 		want := "[1/3] setnx\n[2/3] none/pause\n[1/3] setnx  2 requests\n1 file is lost\n[3/3] none\n"
 		if got := b.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("progress is %q, want %q", got, want)
 		}
 	})
 }

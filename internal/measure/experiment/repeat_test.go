@@ -42,23 +42,23 @@ func TestRepetitionsMakeACell(t *testing.T) {
 
 	c := played(10, 1).first().merge(double).merge(cut).merge(played(9, 2))
 	if len(c.Repetitions) != 3 || c.Interrupted {
-		t.Fatalf("%+v", c.Repetitions)
+		t.Fatalf("repetitions are %+v", c.Repetitions)
 	}
 	if c.Verdict != catalog.Unsafe || c.Reason != "in repetition 2: 1 of 10" || *c.Exclusive != No || c.Checks[0].Result != check.Fail || *c.LoadHeld {
-		t.Errorf("%s, %q, %s, %v", c.Verdict, c.Reason, *c.Exclusive, c.Checks)
+		t.Errorf("verdict %s, reason %q, exclusive %s, checks %v", c.Verdict, c.Reason, *c.Exclusive, c.Checks)
 	}
 	if c.Orders != 30 || c.Requests != 300 || *c.Grabs != 28 || *c.OrdersGrabbed != 27 || *c.DoubleGrabs != 1 || *c.DurationS != 6 ||
 		!maps.Equal(c.Outcomes, map[grab.Outcome]int{grab.Grabbed: 27, grab.Taken: 273}) || c.Errors["reset"] != 2 || c.ServedBy["a"] != 300 {
-		t.Errorf("%+v", c)
+		t.Errorf("counts of the merged cell: %+v", c)
 	}
 	if c.Overlaps != nil {
 		t.Errorf("%d overlaps, although one repetition could not count them", *c.Overlaps)
 	}
 	if l := c.Latency; l.P50 != 2 || l.P99 != 2 || l.Min != 0.5 || l.Max != 600 || *c.CompletedRPS != 20 || *c.RedisCommandsPerRequest != 2 {
-		t.Errorf("%+v, %v, %v", l, *c.CompletedRPS, *c.RedisCommandsPerRequest)
+		t.Errorf("latency %+v, rate %v, commands %v", l, *c.CompletedRPS, *c.RedisCommandsPerRequest)
 	}
 	if r := c.Repetitions[1]; r.Verdict != catalog.Unsafe || r.Latency.P50 != 300 || *r.GrabsPerS != 4.5 {
-		t.Errorf("%+v", r)
+		t.Errorf("second repetition: %+v", r)
 	}
 	if err := (&Run{Cells: []Cell{c}}).Contradiction(); err != nil {
 		t.Error(err)
@@ -136,7 +136,7 @@ func TestRepeat(t *testing.T) {
 		}
 	}
 	if len(began) != 12 {
-		t.Fatalf("%v", began)
+		t.Fatalf("tests that began: %v", began)
 	}
 	orders := map[string]bool{}
 	for round := range slices.Chunk(began[:6], 3) {
@@ -158,16 +158,16 @@ func TestRepeatedCell(t *testing.T) {
 	}
 	c := run.Cells[0]
 	if len(c.Repetitions) != 2 || c.Verdict != catalog.Safe || c.Orders != 40 || *c.OrdersGrabbed != 40 || run.Config.Repeat != 2 {
-		t.Errorf("%+v", c)
+		t.Errorf("repeated cell: %+v", c)
 	}
 	for _, r := range c.Repetitions {
 		if r.Latency == nil || r.Latency.P50 <= 0 || *r.GrabsPerS <= 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("repetition: %+v", r)
 		}
 	}
 	for _, name := range []string{"setnx-none.vegeta.bin", "setnx-none-2.vegeta.bin"} {
 		if info, err := os.Stat(filepath.Join(cfg.Out, name)); err != nil || info.Size() == 0 {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("file %s: %v", name, err)
 		}
 	}
 }
@@ -338,8 +338,9 @@ func fill(v reflect.Value, n int) {
 	}
 }
 
-// TestFiguresOfAnIncompleteMerge checks which figures a merge withholds if a shard is lost, or if
-// the shards' clocks differ too much: only the figures that depend on all shards or on the clocks.
+// TestFiguresOfAnIncompleteMerge checks which figures a merge withholds if a shard is lost, or if the
+// shards' clocks differ too much. It must withhold only figures that depend on all shards or on the
+// clocks.
 func TestFiguresOfAnIncompleteMerge(t *testing.T) {
 	const ofAll, ofClocks, ofBoth = "UnacknowledgedGrabs Checks", "Latency LatencySent LoadHeld OverTime CompletedRPS DurationS ContendedOrders", "Undersold SoldOutMS InOrder OverTime"
 	for bits := range 1 << 3 {

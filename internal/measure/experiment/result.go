@@ -52,8 +52,8 @@ func (r *Run) Measured() bool {
 	})
 }
 
-// Contradiction returns an error if the verdict and the figures of a result cannot both be right, for
-// example because someone has edited the result file.
+// Contradiction returns an error if the verdict and the figures of a result cannot both be right. This
+// happens, for example, if someone has edited the result file.
 func (r *Run) Contradiction() error {
 	for _, c := range r.Cells {
 		if !slices.Contains([]catalog.Verdict{catalog.Safe, catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.NA}, c.Verdict) {

@@ -73,9 +73,9 @@ func TestImpossibleTestsAreSaved(t *testing.T) {
 	}
 }
 
-// TestMatrix checks that cells without a fault run first and one at a time, and that cells with a
-// fault run at the same time on different workers. Whenever the run is saved, its cells must be in
-// the order of the table.
+// TestMatrix checks the order of a run. Cells without a fault must run first and one at a time. Cells
+// with a fault must run at the same time on different workers. Whenever the run is saved, its cells
+// must be in the order of the table.
 func TestMatrix(t *testing.T) {
 	var (
 		mu      sync.Mutex
@@ -147,7 +147,7 @@ func TestMatrixOnly(t *testing.T) {
 }
 
 // TestMatrixResumed checks that an interrupted run is resumed with its unfinished and missing cells
-// only, and that the resumed run has all cells of the table.
+// only. The resumed run must have all cells of the table.
 func TestMatrixResumed(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, ctx context.Context, s *cellSpec) Cell {
@@ -218,8 +218,8 @@ func TestMatrixExcuses(t *testing.T) {
 	}
 }
 
-// TestFinishedTests checks which tests a resumed run does not repeat: all with a result, but none that was interrupted or
-// left out, with or without a fault.
+// TestFinishedTests checks which tests a resumed run does not repeat. These are all tests with a
+// result, with or without a fault, except those that were interrupted or left out.
 func TestFinishedTests(t *testing.T) {
 	out := leftOutReason + ": body: correct the body"
 	for name, tt := range map[string]struct {
@@ -299,7 +299,7 @@ func TestBudgetTotal(t *testing.T) {
 	for _, c := range r.run.Cells {
 		left := !slices.Contains(began, c.Name().String())
 		if left != (c.Verdict == catalog.Unknown && c.Interrupted && c.Reason == "not run, because -budget-total 1h0m0s ran out") || left == (r.run.finished(c.Name()) != nil) {
-			t.Errorf("%s/%s: %s, %q", c.Strategy, c.Fault, c.Verdict, c.Reason)
+			t.Errorf("test %s/%s: verdict %s, reason %q", c.Strategy, c.Fault, c.Verdict, c.Reason)
 		}
 	}
 	if len(r.run.Cells) != 8 || r.run.Complete {
@@ -322,7 +322,7 @@ func TestErrorIsNoBudget(t *testing.T) {
 	}
 	for _, c := range r.run.Cells {
 		if c.Reason != "" {
-			t.Errorf("%s/%s: %s", c.Strategy, c.Fault, c.Reason)
+			t.Errorf("test %s/%s should have no reason, but has %s", c.Strategy, c.Fault, c.Reason)
 		}
 	}
 }
@@ -421,8 +421,8 @@ func TestFilesOfResponses(t *testing.T) {
 	}
 }
 
-// TestJournal checks that the events of a cell follow the event that names the cell, and that a
-// resumed run removes an incomplete line and appends to the file.
+// TestJournal checks that the events of a cell follow the event that names the cell. A resumed run must
+// remove an incomplete line and append to the file.
 func TestJournal(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "events-8004.jsonl")

@@ -154,7 +154,7 @@ func TestSale(t *testing.T) {
 			}
 			for _, c := range run.Cells {
 				if !c.AsExpected() || c.Sale == nil || c.Sale.LostUpdates == nil || c.Sale.Undersold == nil || c.Sale.SoldOutMS == nil || c.Sale.InOrder == nil || c.Sale.OverTime == nil {
-					t.Errorf("%s: %s (%s), %+v", c.Strategy, c.Verdict, c.Reason, c.Sale)
+					t.Errorf("sale of %s: %s (%s), %+v", c.Strategy, c.Verdict, c.Reason, c.Sale)
 					continue
 				}
 				if c.Environment == nil || *c.Environment != run.Environment {

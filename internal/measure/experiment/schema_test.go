@@ -109,7 +109,7 @@ func TestSchemaTakesRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := fits(t, runSchema(t), b); err != nil {
-		t.Errorf("%v", err)
+		t.Errorf("fits: %v", err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestCommittedRuns(t *testing.T) {
 		}
 		doc.(map[string]any)["cells"] = tenth
 		if err := s.Validate(doc); err != nil {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: Validate: %v", path, err)
 			return nil
 		}
 		var run experiment.Run
@@ -224,7 +224,7 @@ func TestCommittedRuns(t *testing.T) {
 		}
 		for _, c := range run.Cells {
 			for _, wrong := range disagreements(c, max(run.Config.Stock, 1)) {
-				t.Errorf("%s: %s/%s: %s", path, c.Strategy, c.Fault, wrong)
+				t.Errorf("contradiction in %s: %s/%s: %s", path, c.Strategy, c.Fault, wrong)
 			}
 		}
 		return nil
@@ -255,7 +255,7 @@ func TestDisagreements(t *testing.T) {
 		c := sound
 		tt.spoil(&c)
 		if got := disagreements(c, 1); len(got) != tt.want {
-			t.Errorf("%s: %q, want %d", name, slices.Clip(got), tt.want)
+			t.Errorf("%s: disagreements: %q, want %d", name, slices.Clip(got), tt.want)
 		}
 	}
 }

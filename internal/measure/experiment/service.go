@@ -126,16 +126,16 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 	return t, err
 }
 
-// listTrail records requests until two in a row make the same remote calls. After dryRuns requests,
-// it returns an error.
+// listTrail records requests until two in a row make the same remote calls. After dryRuns requests, it
+// returns an error.
 //
-// A background task may make some of the same calls. The result then contains only the calls that
-// both requests made.
+// A background task may make some of the same calls. The result then contains only the calls that both
+// requests made.
 //
 // Calls after the response count only if one of them writes or commits. Other late calls usually
 // release the lock, and a service may release it before or after its response. If a request writes
-// after its response, the two equal requests need not be in a row, because other instances may have
-// handled those between them.
+// after its response, the two equal requests need not be in a row. Other instances may have handled the
+// requests between them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
 	var last []control.Call
 	var took []time.Duration
@@ -290,8 +290,8 @@ func (r recorder) listRenewals(ctx context.Context, g *dryGrab, lease time.Durat
 	return calls, keys, err
 }
 
-// checkLease returns an error if a lock lives longer than the lease that the user specified,
-// because contenders would then start while the lock is still valid.
+// checkLease returns an error if a lock lives longer than the lease that the user specified. Contenders
+// would then start while the lock is still valid.
 func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
 		found := locks[key]

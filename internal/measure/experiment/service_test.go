@@ -149,7 +149,7 @@ func TestPythonFaults(t *testing.T) {
 	}
 	for _, c := range run.Cells {
 		if c.Verdict != wants[c.Fault] {
-			t.Errorf("%s: %s (%s), want %s", c.Fault, c.Verdict, c.Reason, wants[c.Fault])
+			t.Errorf("verdict under %s: %s (%s), want %s", c.Fault, c.Verdict, c.Reason, wants[c.Fault])
 		}
 		var points []string
 		for _, p := range c.Points {
@@ -171,9 +171,9 @@ func TestPythonFaults(t *testing.T) {
 	}
 }
 
-// TestTrailOf checks what is inferred from the sequence of a service's calls: the part of the grab
-// that each call belongs to, the write, the release, the work, the ledger's table, and the servers
-// of the lock.
+// TestTrailOf checks what is inferred from the sequence of a service's calls. This is the part of the
+// grab to which each call belongs, the write, the release and the work. It is also the ledger's table
+// and the servers of the lock.
 func TestTrailOf(t *testing.T) {
 	calls := func(names ...string) (all []control.Call) {
 		for _, name := range names {
@@ -279,7 +279,7 @@ func TestTrailOf(t *testing.T) {
 			parts = append(parts, string(p))
 		}
 		if text := strings.Join(parts, " "); text != tt.parts {
-			t.Errorf("%s: %s, want %s", callNames(tt.calls), text, tt.parts)
+			t.Errorf("parts of %s: %s, want %s", callNames(tt.calls), text, tt.parts)
 		}
 		if claim, release := named(got.claim), named(got.release); claim != tt.claim || release != tt.release {
 			t.Errorf("%s: claim %q, release %q", callNames(tt.calls), claim, release)
@@ -320,7 +320,7 @@ func TestLocksOfASession(t *testing.T) {
 			all = append(all, control.Call{Phase: tap.Phase("mysql " + s), N: 1, Target: tap.DB})
 		}
 		if got := trailOf(all, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?").locksSession(); got != want {
-			t.Errorf("%s: %v, want %v", calls, got, want)
+			t.Errorf("%s: locksSession: %v, want %v", calls, got, want)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func TestCachesOfAService(t *testing.T) {
 			all = append(all, c)
 		}
 		if got := trailOf(all, "").useOf("cache:*").caches(); got != want {
-			t.Errorf("%s: %v, want %v", calls, got, want)
+			t.Errorf("cache:* is a cache in %s: %v, want %v", calls, got, want)
 		}
 	}
 }
@@ -369,7 +369,7 @@ func TestServersOfAService(t *testing.T) {
 			t.Fatal(err)
 		}
 		if needs := (Config{Service: &s}).serviceNeeds(); needs != want {
-			t.Errorf("%q: %b, want %b", placeholders, needs, want)
+			t.Errorf("%q: serviceNeeds: %b, want %b", placeholders, needs, want)
 		}
 	}
 }
@@ -407,7 +407,7 @@ func TestChangesAfter(t *testing.T) {
 	} {
 		p := fault.Point{Point: control.Point{Phase: tap.Phase(tt.at), N: 1, After: tt.after}}
 		if got := tt.trail.changesAfter(p); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+			t.Errorf("%s: changesAfter: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -450,13 +450,13 @@ func TestFindTrail(t *testing.T) {
 			want += ", mysql COMMIT"
 		}
 		if got.callsAfterAnswer != tt.long || err == nil && callNames(got.calls[fault.Alone]) != want {
-			t.Errorf("%s: %s, %v, %v; want %v", name, callNames(got.calls[fault.Alone]), got.callsAfterAnswer, err, tt.long)
+			t.Errorf("trail of %s: %s, %v, %v; want %v", name, callNames(got.calls[fault.Alone]), got.callsAfterAnswer, err, tt.long)
 		}
 	}
 }
 
-// TestTrailBesideATask checks that the trail of a grab that a worker writes later contains the COMMIT, although the
-// worker also commits transactions while no grab runs.
+// TestTrailBesideATask tests a grab that a worker writes later. Its trail must contain the COMMIT,
+// although the worker also commits transactions while no grab runs.
 func TestTrailBesideATask(t *testing.T) {
 	call := func(p tap.Phase, n int) control.Call { return control.Call{Phase: p, N: n, Target: tap.DB} }
 	polls := []control.Call{call("mysql SELECT jobs", 1), call("mysql COMMIT", 1), call("mysql BEGIN + SELECT old", 1)}
@@ -477,17 +477,17 @@ func TestTrailBesideATask(t *testing.T) {
 	}
 	got, err := findTrail("", next, func(int64) ([]control.Call, error) { filtered = true; return polls, nil })
 	if names := callNames(got.calls[fault.Alone]); err != nil || names != "mysql UPDATE orders, mysql INSERT wins, mysql COMMIT" || !slices.Equal(got.service.background, polls) {
-		t.Errorf("%s, %v", names, err)
+		t.Errorf("the trail is %s, %v", names, err)
 	}
 }
 
-// TestTasksThatWriteWinners checks that a write to the table of the winners never counts as a background call, although a
-// task also sends it, for example to reopen orders.
+// TestTasksThatWriteWinners checks that a write to the table of the winners never counts as a
+// background call. This must be so even if a task also sends it, for example to reopen orders.
 func TestTasksThatWriteWinners(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: tap.DB} }
 	others := []control.Call{call("mysql BEGIN"), call("mysql UPDATE orders"), call("mysql BEGIN + UPDATE orders"), call("mysql UPDATE jobs"), call("mysql COMMIT")}
 	if got := callNames(withoutWinners(others, "orders")); got != "mysql BEGIN, mysql UPDATE jobs, mysql COMMIT" {
-		t.Errorf("%s", got)
+		t.Errorf("withoutWinners left %s", got)
 	}
 }
 
@@ -504,7 +504,7 @@ func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 	}
 	const want = "redis BLPOP turn:*, mysql BEGIN, mysql UPDATE orders, mysql INSERT wins, mysql COMMIT, redis SET result:* EX"
 	if got := callNames(trailOf(calls, "").calls[fault.Alone]); got != want {
-		t.Errorf("%s; want %s", got, want)
+		t.Errorf("the trail is %s; want %s", got, want)
 	}
 }
 
@@ -514,7 +514,7 @@ func TestTrailWithoutWrite(t *testing.T) {
 	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false, "postgres SELECT GRAB()": false} {
 		r := recorder{fleet: &fleet.Fleet{}}
 		if err := r.checkReadable(trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}}, "")); (err != nil) != wrong {
-			t.Errorf("%s: %v", phase, err)
+			t.Errorf("checkReadable(%s): %v", phase, err)
 		}
 	}
 }
@@ -524,7 +524,7 @@ func TestDifference(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1} }
 	got := difference([]control.Call{call("redis SET a"), call("redis GET b7x")}, []control.Call{call("redis SET a"), call("redis GET c8x")})
 	if want := "one grab makes redis GET b7x (no. 1), and the next one makes redis GET c8x (no. 1)"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("difference returned %q, want %q", got, want)
 	}
 }
 
@@ -547,14 +547,14 @@ func TestFaultWithoutPoint(t *testing.T) {
 		calls := trailOf([]control.Call{{Phase: "redis DECR stock:*", N: 1, Target: "redis"}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}}, "")
 		in := &injection{w: &worker{fleet: &fleet.Fleet{}}, fault: f, trail: calls}
 		if err := (startedService{}).choosePoints(in); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", name, err, want)
+			t.Errorf("%s: choosePoints: %v, want %v", name, err, want)
 		}
 	}
 }
 
-// TestSlowDBReachesNoOpenTransaction checks that the fault slow-db does not strike while the grab's
-// transaction has written to the table, or, in MySQL, has read it for an update. The fault could
-// then not lock the table.
+// TestSlowDBReachesNoOpenTransaction checks that the fault slow-db does not strike while a transaction
+// of the grab uses the table. The transaction may have written to the table or, in MySQL, may have read
+// it for an update. The fault could then not lock the table.
 func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
 	f, err := fault.Find(catalog.SlowDB)
 	if err != nil {
@@ -570,7 +570,7 @@ func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
 		}
 		points := slices.DeleteFunc(trailOf(calls, "").points(), func(p fault.Point) bool { return !f.Reaches(p) })
 		if got := names(points); got != want {
-			t.Errorf("%s: %s, want %s", server, got, want)
+			t.Errorf("points on %s: %s, want %s", server, got, want)
 		}
 	}
 }
@@ -592,13 +592,13 @@ func TestLockedTable(t *testing.T) {
 	} {
 		calls := []control.Call{{Phase: "postgres SELECT orders", N: 1, Target: tap.DB}, {Phase: tap.Phase("postgres " + tt.write), N: 1, Target: tap.DB}}
 		if got := trailOf(calls, tt.query).lockedTable(tt.query); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.write, got, tt.want)
+			t.Errorf("%s: lockedTable: %q, want %q", tt.write, got, tt.want)
 		}
 	}
 }
 
 // TestServiceThatOnlyUpdates checks which calls show that a grab only updates a row of the table of
-// winners, so that a second winner would overwrite the first one.
+// winners. A second winner would then overwrite the first one.
 func TestServiceThatOnlyUpdates(t *testing.T) {
 	for statements, want := range map[string]bool{
 		"": false, "UPDATE wins": true, "UPDATE Wins": true, "UPDATE orders": false, "SELECT wins": false, "INSERT wins": false,
@@ -662,10 +662,11 @@ func TestReachableCalls(t *testing.T) {
 	}
 }
 
-// TestPartsByDefinition draws random calls of a request. The claim is the first write of the transaction that writes the
-// winner last or, without a transaction, of the writes in a row that end there. Calls that wait for the next job do not
-// belong to a request that has written. The release point is the first call of that part with a key that the request used
-// before, or otherwise the first call of that part.
+// TestPartsByDefinition draws random calls of a request. The claim is the first write of the
+// transaction that writes the winner last. Without a transaction, it is the first of the writes in a
+// row that end there. Calls that wait for the next job do not belong to a request that has written. The
+// release point is the first call of that part with a key that the request used before. If there is no
+// such call, it is the first call of that part.
 func TestPartsByDefinition(t *testing.T) {
 	names := []tap.Phase{
 		"mysql BEGIN", "mysql COMMIT", "mysql ROLLBACK", "mysql UPDATE orders", "mysql INSERT wins", "mysql SELECT orders",
@@ -767,8 +768,8 @@ func TestWriteVerbs(t *testing.T) {
 	}
 }
 
-// TestReadingCalls checks which calls read a table: a SELECT, even if it also locks rows, but no function that acquires or
-// releases a lock, and no call that also writes.
+// TestReadingCalls checks which calls read a table. A SELECT does, even if it also locks rows. A
+// function that acquires or releases a lock does not, and neither does a call that also writes.
 func TestReadingCalls(t *testing.T) {
 	for name, want := range map[string]bool{
 		"SELECT orders": true, "SELECT orders" + wire.ForUpdate: true, "SELECT GET_LOCK" + wire.Joint + "SELECT orders": true, "BEGIN" + wire.Joint + "SELECT orders" + wire.ForUpdate: true,

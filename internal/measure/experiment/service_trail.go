@@ -134,8 +134,8 @@ func isFirstWrite(calls []control.Call, n int) bool {
 // waitsForJob matches calls with which a worker waits for its next job.
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
-// withoutNextJob removes the calls that a worker makes to wait for its next job after writing the
-// winner, because they do not belong to the recorded request.
+// withoutNextJob removes the calls with which a worker waits for its next job after it has written the
+// winner. These calls do not belong to the recorded request.
 func withoutNextJob(calls []control.Call, ledger string) []control.Call {
 	write := claimOf(calls, ledger)
 	var own []control.Call
@@ -527,8 +527,9 @@ func withoutBackground(calls, others []control.Call) []control.Call {
 	}))
 }
 
-// withoutWinners returns the calls of background tasks without those that write to the table of the winners. If a task and
-// a grab send the same write, its transaction may be that of a grab, so a fault must be able to hit its COMMIT.
+// withoutWinners returns the calls of background tasks without those that write to the table of the
+// winners. A task and a grab may send the same write. Its transaction may then be that of a grab, so a
+// fault must be able to hit its COMMIT.
 func withoutWinners(others []control.Call, ledger string) []control.Call {
 	return catalog.Filter(others, func(c control.Call) bool { return !writesTo(c, []string{ledger}) })
 }

@@ -68,7 +68,7 @@ func TestSettleForgetsNoDeletion(t *testing.T) {
 			}
 			got, err := au.settle(t.Context(), &Cell{Orders: 1}, &accounting{}, 1, ledger.states[0], false)
 			if !slices.Equal(got, rows) {
-				t.Fatalf("%q: %v, want %v", names, got, rows)
+				t.Fatalf("%q: settle: %v, want %v", names, got, rows)
 			}
 			if want := fmt.Sprintf("%d row", deleted); (err != nil) != (deleted > 0 && !undoes) || err != nil && !strings.HasPrefix(err.Error(), want) {
 				t.Fatalf("%q, the service may undo grabs %v: %v, want %d deleted rows", names, undoes, err, deleted)

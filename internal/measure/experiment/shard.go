@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if a run that is split into shards has more than one test, because
-// the shards could not start the second test at the same time.
+// checkShards returns an error if a run that is split into shards has more than one test. The shards
+// could not start the second test at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs only one strategy, but -strategies names %d: name one", fleet.ErrRefused, len(r.specs))

@@ -143,7 +143,7 @@ func TestBreakpointsOfAnOrder(t *testing.T) {
 			return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", h.in.ID, h.kind, strings.Trim(fmt.Sprint(h.Drivers), "[]"), placeOf(h)))
 		})
 		if got != tt.want || len(names) != len(b.of(c)) {
-			t.Errorf("%s:\n%s, want\n%s", tt.name, got, tt.want)
+			t.Errorf("breakpoints of %s:\n%s, want\n%s", tt.name, got, tt.want)
 		}
 	}
 }
@@ -691,7 +691,7 @@ func TestWindowsOfAFault(t *testing.T) {
 			}
 			got := catalog.Map(in.cell.Strikes, func(w Window) [2]float64 { return [2]float64{w.FromMS, value(w.ToMS)} })
 			if !slices.Equal(got, want) {
-				t.Fatalf("%v, want %v", got, want)
+				t.Fatalf("windows are %v, want %v", got, want)
 			}
 		}
 	})

@@ -139,8 +139,9 @@ func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances ..
 	return nil
 }
 
-// awaitGrab waits until an instance answers grabs. If requests for the spare order get no answer, for
-// example because its lock was never released, it continues with a new order and one request at a time.
+// awaitGrab waits until an instance answers grabs. If requests for the spare order get no answer, it
+// continues with a new order and one request at a time. The lock of the spare order may never have been
+// released.
 func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within time.Duration) error {
 	err := at.AwaitGrab(ctx, in.spare, within/2)
 	if err == nil || ctx.Err() != nil {

@@ -139,7 +139,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 			}
 			c := run.Cells[0]
 			if c.Verdict != tc.verdict || !strings.Contains(c.Reason, tc.reason) {
-				t.Errorf("%s: %q; want %s: %q", c.Verdict, c.Reason, tc.verdict, tc.reason)
+				t.Errorf("verdict %s: %q; want %s: %q", c.Verdict, c.Reason, tc.verdict, tc.reason)
 			}
 			if c.CountedFrom != fromAnswers || c.Grabs != nil || c.PhantomGrabs != nil || c.Overlaps != nil || c.RedisCommands != nil {
 				t.Errorf("counted from %s, want from the answers, without the figures %v %v %v %v",
@@ -229,7 +229,7 @@ func TestTargetsThatCannotBeUsed(t *testing.T) {
 		cfg.Out, cfg.Target.URLs = t.TempDir(), []string{tc.target}
 		_, err := Execute(context.Background(), cfg, func(*Run) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%s: %v; want …%s…", tc.target, err, tc.says)
+			t.Errorf("%s: Execute: %v; want …%s…", tc.target, err, tc.says)
 		}
 	}
 }
@@ -367,7 +367,7 @@ func TestProblemNamesItsStrategy(t *testing.T) {
 		cfg.Inspected = func(p Preflight) error { return &p.Problems[0] }
 		_, err := execute(t, t.Context(), cfg)
 		if problem, ok := errors.AsType[*Problem](err); !ok || !strings.HasPrefix(problem.Text, tt.says) {
-			t.Errorf("%s: %v, want %s…", tt.strategies, err, tt.says)
+			t.Errorf("problem with the strategies %s: %v, want %s…", tt.strategies, err, tt.says)
 		}
 	}
 }
@@ -432,7 +432,7 @@ func TestLeftOutStrategyKeepsRepetitions(t *testing.T) {
 	r.specs = []*cellSpec{{CellName: CellName{"rlock", catalog.NoFault}, cell: done}, {CellName: CellName{"rlock", catalog.Pause}}}
 	r.leaveOutStrategy(refusal{"rlock", errors.New("no driver won")})
 	if r.specs[0].cell != done || r.specs[1].cell.Verdict != catalog.Unknown {
-		t.Errorf("%+v, %+v", r.specs[0].cell, r.specs[1].cell)
+		t.Errorf("the finished test is %+v, the other one %+v", r.specs[0].cell, r.specs[1].cell)
 	}
 	if faultless, faulty := r.left(); len(faultless)+len(faulty) > 0 || !r.run.Complete {
 		t.Errorf("%d tests are left, complete %v", len(faultless)+len(faulty), r.run.Complete)

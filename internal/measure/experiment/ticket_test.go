@@ -109,7 +109,7 @@ func checkTickets(t *testing.T, cfg Config, want ...catalog.Verdict) *Run {
 		verdicts = append(verdicts, c.Verdict)
 	}
 	if !slices.Equal(verdicts, want) {
-		t.Errorf("%s; want %v", strings.Join(got, "; "), want)
+		t.Errorf("verdicts are %s; want %v", strings.Join(got, "; "), want)
 	}
 	if err := run.Contradiction(); err != nil {
 		t.Error(err)
@@ -155,7 +155,7 @@ func TestMigrations(t *testing.T) {
 				return
 			}
 			if _, err := Execute(t.Context(), cfg, func(*Run) error { return nil }); err == nil || !strings.Contains(err.Error(), tt.wrong) {
-				t.Errorf("%v; want …%s…", err, tt.wrong)
+				t.Errorf("Execute: %v; want …%s…", err, tt.wrong)
 			}
 		})
 	}
@@ -258,7 +258,7 @@ func TestAnswersWithoutResult(t *testing.T) {
 }
 
 // TestRequestsForAResultAreNoCalls checks that reads with which a service answers a request for a
-// result are not part of a grab, so that faults do not strike them.
+// result are not part of a grab. Faults must not strike them.
 func TestRequestsForAResultAreNoCalls(t *testing.T) {
 	t.Parallel()
 	names := callsOf(t, ticketRun(t, "guarded later looks-up", target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> /results/{order}/{driver}"}))
@@ -323,7 +323,7 @@ func runningTickets(t *testing.T, kind string, spec target.Spec, faults ...catal
 	}
 	args := []string{ticketCommand, "-redis", st.Redis, "-db", st.DSN, "-kind", kind, "-ttl", "1000"}
 	if out, err := exec.Command(exe, append(args, "-create")...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("create the tables: %v: %s", err, out)
 	}
 	cfg.Service, cfg.Target.Database.DSN, cfg.Target.Lease = nil, st.DSN, time.Second
 	for range 2 {

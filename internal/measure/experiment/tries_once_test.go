@@ -40,9 +40,9 @@ func TestContendersOutlastTheLease(t *testing.T) {
 	}
 }
 
-// TestRefusedDriversTryInTime checks when a refused driver counts as a competitor: only if it
-// certainly tried between the end of the affected driver's lease and that driver's write. A
-// response that came late on a busy machine proves nothing.
+// TestRefusedDriversTryInTime checks when a refused driver counts as a competitor. It must certainly
+// have tried between the end of the affected driver's lease and that driver's write. A response that
+// came late on a busy machine proves nothing.
 func TestRefusedDriversTryInTime(t *testing.T) {
 	const lease = time.Second
 	ms := func(n int) time.Time { return time.Unix(1000, 0).Add(time.Duration(n) * time.Millisecond) }
@@ -164,7 +164,7 @@ func TestNextCalls(t *testing.T) {
 		c := &contest{order: 7, point: fault.Point{Point: control.Point{Phase: set, N: 1}}}
 		m := heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}}
 		if got := m.hasMovedOn(c, []control.Call{{Phase: "redlock PEXPIRE lock:*", N: 1, Target: "redlock-2"}}); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
+			t.Errorf("%s: hasMovedOn: %v, want %v", name, got, tt.want)
 		}
 	}
 }

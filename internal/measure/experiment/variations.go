@@ -51,8 +51,8 @@ func (in *injection) extraStrikes(p fault.Point) (all []func(context.Context, fa
 }
 
 // testsStart reports whether to inject the fault once more at this step, but into the other instance.
-// That instance restarts, and its start-up code may delete the lock or undo the unfinished work of a
-// driver at the instance that is still running.
+// That instance restarts, and its start-up code may delete the lock. The code may also undo the
+// unfinished work of a driver at the instance that is still running.
 func (in *injection) testsStart(p fault.Point) bool {
 	return in.traits.reconnects && in.fault.Course == fault.Killed && p.InWork()
 }

@@ -618,7 +618,7 @@ func TestNoWrongSafe(t *testing.T) {
 			t.Parallel()
 			c := tt.measure(t)
 			if c.Verdict != tt.verdict || !strings.Contains(c.Reason, tt.words) {
-				t.Errorf("%s (%s); want %s (…%s…)", c.Verdict, c.Reason, tt.verdict, tt.words)
+				t.Errorf("measure: %s (%s); want %s (…%s…)", c.Verdict, c.Reason, tt.verdict, tt.words)
 			}
 		})
 	}
@@ -667,7 +667,7 @@ func TestDefaultRules(t *testing.T) {
 							winners == 2 && (c.Verdict == catalog.Safe || query != "" && c.Verdict != catalog.Unsafe),
 							toSecond == "409" && toLate == "409" && (c.Verdict == catalog.Safe) != (winners == 1),
 							c.Verdict == catalog.Unknown && !strings.Contains(c.Reason, "-grabbed"):
-							t.Errorf("%s (%s)", c.Verdict, c.Reason)
+							t.Errorf("verdict %s (%s)", c.Verdict, c.Reason)
 						}
 					})
 				}
