@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// onACluster names locks that represent all locks in one Redis: with one key, with two keys, with
-// WATCH, with Pub/Sub, our own and those of libraries.
+// onACluster names locks that represent all locks in one Redis. They use one key, two keys, WATCH or
+// Pub/Sub, and include our own locks and those of libraries.
 var onACluster = []string{"setnx", "setnx-watch", "setnx-fenced", "watchdog", "handoff", "redsync-5ms", "redislock-5ms", "rueidislock"}
 
 // startCluster starts a Redis Cluster and returns the addresses of its masters.

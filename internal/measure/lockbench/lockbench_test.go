@@ -86,7 +86,7 @@ func TestRun(t *testing.T) {
 				continue
 			}
 			if row.OpsPerS <= 0 || row.P50US <= 0 || row.Ratio == nil {
-				t.Errorf("%s %s: %+v", name, c.Name, row)
+				t.Errorf("row of %s in %s: %+v", name, c.Name, row)
 			}
 			if name != Floor && c.contended() && row.GapP50US == nil {
 				t.Errorf("%s %s: no hand-off gap", name, c.Name)

@@ -130,7 +130,7 @@ func TestBounds(t *testing.T) {
 		}
 		b := r.Bounds[i]
 		if b.Verdict != tt.want || b.Low > b.Figure || b.High < b.Figure {
-			t.Errorf("%s: %+v", name, b)
+			t.Errorf("bound of %s: %+v", name, b)
 		}
 		if got := slices.ContainsFunc(r.Wrong(), func(s string) bool { return strings.Contains(s, "want at most 1.3") }); got != (tt.want == Missed) {
 			t.Errorf("%s: wrong is %q", name, r.Wrong())
@@ -163,7 +163,7 @@ func TestLowerBounds(t *testing.T) {
 			t.Fatalf("%s: not among %+v", name, r.Bounds)
 		}
 		if b := r.Bounds[i]; b.Verdict != tt.want || b.Low > b.Figure || b.High < b.Figure {
-			t.Errorf("%s: %+v", name, b)
+			t.Errorf("bound of %s: %+v", name, b)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestWrongNamesOverlaps(t *testing.T) {
 	})
 	want := "closed_loop: none: 12 holders entered while another was inside"
 	if !slices.Contains(r.Wrong(), want) {
-		t.Errorf("got %q, want %q", r.Wrong(), want)
+		t.Errorf("Wrong returned %q, want %q", r.Wrong(), want)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestLoad(t *testing.T) {
 	}
 	for _, c := range got.Costs() {
 		if len(c.Values) != 7 || c.Strategy != Floor && math.Abs(c.OverFloor[3]-1.2) > 1e-9 {
-			t.Errorf("%+v", c)
+			t.Errorf("cost of the loaded result: %+v", c)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, SlicesFile)); err != nil {
@@ -269,7 +269,7 @@ func TestUnitsOfBenchstat(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := "BenchmarkLock/strategy=setnx/case=waves-3\t7\t4000000.0 ns/op\t2000.0 p50-ns\t30000.0 p99-ns" + tt.want + "\n"; !strings.HasSuffix(b.String(), "\n"+want) {
-			t.Errorf("%q, want %q", b.String(), want)
+			t.Errorf("Benchstat wrote %q, want %q", b.String(), want)
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestBenchstatReadsTheLines(t *testing.T) {
 	for in := benchfmt.NewReader(&b, "bench.txt"); in.Scan(); {
 		res, ok := in.Result().(*benchfmt.Result)
 		if !ok {
-			t.Fatalf("%v", in.Result())
+			t.Fatalf("the line was read as %v", in.Result())
 		}
 		if _, ok := res.Value("sec/op"); !ok {
 			t.Errorf("%s: no time in %+v", res.Name, res.Values)
@@ -424,7 +424,7 @@ func TestSubjects(t *testing.T) {
 	}
 	for _, name := range append(names, Floor, "none") {
 		if c, err := Find(name); err != nil || c.Name != name {
-			t.Errorf("%s: %v, %v", name, c.Name, err)
+			t.Errorf("Find(%s): %v, %v", name, c.Name, err)
 		}
 	}
 	if _, err := Find("bogus"); err == nil {

@@ -94,8 +94,8 @@ func TestRowOfEachFigure(t *testing.T) {
 	}
 }
 
-// TestRowCounts checks that the row has the sums of the counts, and the longest wait and the most
-// turns of all rounds, in whichever round they occur.
+// TestRowCounts checks the counts in a row. The row must have the sums of the counts, and the longest
+// wait and the most turns of all rounds. It must not matter in which round they occur.
 func TestRowCounts(t *testing.T) {
 	subject, err := Find("setnx")
 	if err != nil {
@@ -161,7 +161,7 @@ func TestWaitOverRotation(t *testing.T) {
 	}
 	r.Slices = append(r.Slices, Slice{Round: 3, WaitP999MS: 100, Figures: Figures{Strategy: "x", Case: "c"}}) // without a known gap, this round must not count
 	if got := waitOverRotation(r, c, "x").Median; math.Abs(got-6) > 1e-9 {
-		t.Errorf("got %v, want 6", got)
+		t.Errorf("waitOverRotation returned %v, want 6", got)
 	}
 }
 

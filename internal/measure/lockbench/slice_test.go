@@ -45,7 +45,7 @@ func TestHandoffGaps(t *testing.T) {
 		"an overlap":        {[]Hold{h(0, 0, 5, 9), h(1, 0, 7, 12)}, []float64{0}},
 	} {
 		if got, _ := handoffGaps(tt.holds, Case{Workers: 16, Processes: 16}); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+			t.Errorf("%s: handoffGaps: got %v, want %v", name, got, tt.want)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestViolations(t *testing.T) {
 		"one that was still to begin": {[]Hold{h(0, 0, 5, 5), h(1, 0, 5, 5)}, 0, 0},
 	} {
 		if got := violations(tt.holds, pair, catalog.Global); got != tt.global {
-			t.Errorf("%s: got %d, want %d", name, got, tt.global)
+			t.Errorf("%s: violations: got %d, want %d", name, got, tt.global)
 		}
 		if got := violations(tt.holds, pair, catalog.PerProcess); got != tt.inside {
 			t.Errorf("%s, with a lock in each process: got %d, want %d", name, got, tt.inside)
@@ -108,7 +108,7 @@ func TestJain(t *testing.T) {
 		{[]float64{1, 3}, 0.8},
 	} {
 		if got := jain(tt.x); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("%v: got %v, want %v", tt.x, got, tt.want)
+			t.Errorf("jain(%v) = %v, want %v", tt.x, got, tt.want)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestPercentile(t *testing.T) {
 	ten := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	for p, want := range map[float64]float64{0: 1, 0.1: 1, 0.11: 2, 0.5: 5, 0.9: 9, 0.99: 10, 1: 10} {
 		if got := percentile(ten, p); got != want {
-			t.Errorf("p%v: got %v, want %v", p*100, got, want)
+			t.Errorf("percentile: p%v: got %v, want %v", p*100, got, want)
 		}
 	}
 }
@@ -145,19 +145,19 @@ func TestMeasure(t *testing.T) {
 		"wait": {s.WaitP999MS, want.WaitP999MS}, "longest": {s.LongestMS, want.LongestMS}, "n": {s.Acquisitions, want.Acquisitions},
 	} {
 		if pair[0] != pair[1] {
-			t.Errorf("%s: got %v, want %v", name, pair[0], pair[1])
+			t.Errorf("figure %s: got %v, want %v", name, pair[0], pair[1])
 		}
 	}
 }
 
-// TestMeasureLeavesOut checks that unknown figures are nil: hand-offs if no worker competes for the
-// key, overlaps if the strategy excludes no one, and commands if the client or the server did not
-// count them.
+// TestMeasureLeavesOut checks that unknown figures are nil. Hand-offs are unknown if no worker competes
+// for the key, and overlaps if the strategy excludes no one. Commands are unknown if the client or the
+// server did not count them.
 func TestMeasureLeavesOut(t *testing.T) {
 	alone := trace{Case: Case{Workers: 1, Processes: 1, Keys: 1}, span: time.Second, counted: 1, holds: []Hold{h(0, 0, 1, 2)}}
 	s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: catalog.NoExclusion, Needs: lock.Etcd}})
 	if s.GapP50US != nil || s.Jain != nil || s.SelfRetake != nil || s.Violations != nil || s.SentPerOp != nil || s.InsidePerOp != nil {
-		t.Errorf("%+v", s)
+		t.Errorf("measure: %+v", s)
 	}
 	if s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: catalog.Global, Needs: lock.Redis}}); s.SentPerOp == nil || s.InsidePerOp != nil {
 		t.Errorf("sent %s, inside %s; want only sent to be known", show("%v", s.SentPerOp), show("%v", s.InsidePerOp))
@@ -167,7 +167,7 @@ func TestMeasureLeavesOut(t *testing.T) {
 func TestParseCalls(t *testing.T) {
 	text := "# Commandstats\r\ncmdstat_info:calls=7,usec=9\r\ncmdstat_evalsha:calls=3,usec=9,usec_per_call=3.00,rejected_calls=1\r\ncmdstat_config|get:calls=2,usec=1\r\n"
 	if got := parseCalls(text); got != 5 {
-		t.Errorf("got %d, want 5", got)
+		t.Errorf("parseCalls: got %d, want 5", got)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestTracesAddUp(t *testing.T) {
 	sum := trace{holds: []Hold{h(1, 0, 1, 2)}, span: 1, counted: 2, sent: 3, ran: 4, ranKnown: true}
 	sum.add(trace{holds: []Hold{h(2, 0, 1, 2), h(3, 0, 1, 2)}, span: 10, counted: 20, sent: 30, ran: 40, ranKnown: true})
 	if len(sum.holds) != 3 || sum.span != 11 || sum.counted != 22 || sum.sent != 33 || sum.ran != 44 || !sum.ranKnown {
-		t.Errorf("%+v", sum)
+		t.Errorf("sum of the traces: %+v", sum)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestFloorOfEachCase(t *testing.T) {
 			want.Workers, want.Processes, want.Spread, want.Wave = 1, 1, nil, c.Wave*c.Workers
 		}
 		if got := c.forFloor(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", c.Name, got, want)
+			t.Errorf("%s: forFloor: %+v, want %+v", c.Name, got, want)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func TestTableOfContendedLocks(t *testing.T) {
 				want = "90 91"
 			}
 			if _, texts := columns(row, c); texts[2]+" "+texts[3] != want {
-				t.Errorf("%s, %s: %q, want %s", strategy, c.Name, texts, want)
+				t.Errorf("columns: %s, %s: %q, want %s", strategy, c.Name, texts, want)
 			}
 		}
 	}
