@@ -13,6 +13,6 @@ func TestProofs(t *testing.T) {
 	want := catalog.PropertiesBy(catalog.Replay)
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(proofs)); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("properties with a proof: got %v, want %v", got, want)
 	}
 }

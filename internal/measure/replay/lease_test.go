@@ -155,7 +155,7 @@ func TestNotesOfCalls(t *testing.T) {
 				if got := a.leases.grants[len(old):]; takes && (name == "appears" || name == "renewed") {
 					ttl := state[1][key].ttl
 					if want := (grant{actor: a.actors[0], server: target, key: key, dump: "x", at: since, until: since + ttl}); len(got) != 1 || got[0] != want {
-						t.Errorf("%s, %s: %+v, want %+v", phase, name, got, want)
+						t.Errorf("leases after %s, %s: %+v, want %+v", phase, name, got, want)
 					}
 				} else if len(got) > 0 {
 					t.Errorf("%s, %s: %+v, want no grant", phase, name, got)
@@ -281,7 +281,7 @@ func TestWinnersAreNamed(t *testing.T) {
 	a := withoutServers(1)
 	rows := []order.Grab{{Driver: 2, Instance: "8005"}, {Driver: 1, Instance: "8004"}, {Driver: 1, Instance: "8005"}, {Driver: 9, Instance: "8004"}}
 	if got, want := a.actors.winners(rows), "B and A and driver 1 and driver 9"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("winners: %q, want %q", got, want)
 	}
 }
 
@@ -295,12 +295,12 @@ func TestDriversOfActors(t *testing.T) {
 		got = append(got, fmt.Sprint(p.Actor.Name, p.driver, "@", p.in.ID))
 	}
 	if want := []string{"A1@8005", "B2@8004", "C1@8004", "D2@8005", "E5@8004"}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("drivers of the actors: %v, want %v", got, want)
 	}
 }
 
 // TestEveryKindIsPlayedOrRefused checks that a replay refuses exactly the kinds of steps that real
-// servers cannot follow, both in the first step and in a later step.
+// servers cannot follow. It tries each kind in the first step and in a later step.
 func TestEveryKindIsPlayedOrRefused(t *testing.T) {
 	refused := []schedule.Kind{
 		schedule.ArrivesLate, schedule.SentTwice, schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive,
@@ -370,8 +370,8 @@ func TestAwaitsAllActors(t *testing.T) {
 	})
 }
 
-// TestAttemptsOfOneDriver checks that a schedule is refused if it has two actors for the same
-// driver at the same instance, because the instance cannot tell their calls apart.
+// TestAttemptsOfOneDriver checks that a schedule is refused if it has two actors for the same driver at
+// the same instance. The instance could not tell their calls apart.
 func TestAttemptsOfOneDriver(t *testing.T) {
 	for actors, refused := range map[string]bool{
 		"A@1 B@2": false, "A@1 B@1": false, "A@1 B@2/A": false, "A@1 B@1/A": true, "A@1 B@2 C@1/A": true, "A@1 B@2 C@2/A": false,
@@ -439,9 +439,9 @@ func openStore(t *testing.T) *order.SQL {
 	return store
 }
 
-// TestStuckByDefinition probes orders with various numbers of units and rows. An order is stuck if
-// the new driver does not get the lock, or is told that the order is taken although a unit has no
-// row.
+// TestStuckByDefinition probes orders with various numbers of units and rows. An order is stuck if the
+// new driver does not get the lock. It is also stuck if the driver is told that the order is taken
+// although a unit has no row.
 func TestStuckByDefinition(t *testing.T) {
 	store := openStore(t)
 	status := 0
