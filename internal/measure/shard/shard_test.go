@@ -149,13 +149,13 @@ func TestParse(t *testing.T) {
 			got, err := Parse(fmt.Sprintf("%d/%d", i, n))
 			valid := 0 <= i && i < n && n <= maxCount
 			if want := (load.Share{Index: i, Count: n}); (err == nil) != valid || valid && got != want {
-				t.Errorf("%d/%d: %+v, %v", i, n, got, err)
+				t.Errorf("Parse(%d/%d): %+v, %v", i, n, got, err)
 			}
 		}
 	}
 	for _, text := range []string{"", "/", "1", "0/", "/2", "a/2", "0/b", "0/2/3"} {
 		if got, err := Parse(text); err == nil {
-			t.Errorf("%q: %+v", text, got)
+			t.Errorf("Parse(%q): %+v", text, got)
 		}
 	}
 }
@@ -171,9 +171,9 @@ func TestFromEnv(t *testing.T) {
 
 func TestParseStart(t *testing.T) {
 	if at, err := ParseStart("2026-11-20T21:30:00Z"); err != nil || at.Unix() != time.Date(2026, 11, 20, 21, 30, 0, 0, time.UTC).Unix() {
-		t.Errorf("%s, %v", at, err)
+		t.Errorf("ParseStart: %s, %v", at, err)
 	}
 	if _, err := ParseStart("21:30"); err == nil || !strings.Contains(err.Error(), "such as 2026-") {
-		t.Errorf("%v", err)
+		t.Errorf("ParseStart: %v", err)
 	}
 }
