@@ -90,7 +90,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, m := range all {
 		if _, err := parser.ParseFile(token.NewFileSet(), "p.go", m.apply([]byte(sample)), 0); err != nil {
-			t.Errorf("%s: %v", m.key([]byte(sample)), err)
+			t.Errorf("%s: ParseFile: %v", m.key([]byte(sample)), err)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestSearched(t *testing.T) {
 		}
 		for _, name := range of {
 			if s, err := lock.Find(name); err != nil || s.Unexplorable != "" {
-				t.Errorf("%s: %s: %v %s", file, name, err, s.Unexplorable)
+				t.Errorf("strategy in the entry %s: %s: %v %s", file, name, err, s.Unexplorable)
 			}
 		}
 	}
