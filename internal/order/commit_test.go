@@ -56,7 +56,7 @@ func TestLostCommit(t *testing.T) {
 							t.Error("want an unknown outcome, not", err)
 						}
 					} else if !errors.Is(err, c.want) {
-						t.Errorf("%v, want %v", err, c.want)
+						t.Errorf("the claim returned %v, want %v", err, c.want)
 					}
 					grabs, err := s.Ledger(t.Context(), id, 1)
 					if err != nil || (len(grabs) == 2) != c.written {

@@ -21,7 +21,7 @@ func TestProductOf(t *testing.T) {
 		"":                                   "MySQL ",
 	} {
 		if got := ProductOf(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+			t.Errorf("ProductOf(%q) = %q, want %q", text, got, want)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func FuzzDSN(f *testing.F) {
 		cfg, err := mysqlConfig(dsn)
 		if err == nil {
 			if cfg.ClientFoundRows || !cfg.ParseTime || cfg.Timeout <= 0 || cfg.ReadTimeout <= 0 || cfg.WriteTimeout <= 0 || cfg.DBName == "" {
-				t.Errorf("%q: %+v", dsn, cfg)
+				t.Errorf("settings for %q: %+v", dsn, cfg)
 			}
 			if _, err := mysql.NewConnector(cfg); err == nil {
 				if again, err := mysqlConfig(cfg.FormatDSN()); err != nil || again.Addr != cfg.Addr || again.DBName != cfg.DBName {
@@ -62,7 +62,7 @@ func FuzzDSN(f *testing.F) {
 			return
 		}
 		if !errors.Is(err, ErrBadDSN) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q: %v", dsn, err)
+			t.Errorf("error for %q: %v", dsn, err)
 		}
 	})
 }
@@ -74,7 +74,7 @@ func FuzzSQLitePath(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string) {
 		abs, err := sqlitePath(path)
 		if err != nil && !errors.Is(err, ErrBadDSN) {
-			t.Errorf("%q: %v", path, err)
+			t.Errorf("sqlitePath(%q): %v", path, err)
 		}
 		if err == nil && !strings.HasPrefix(abs, "/") {
 			t.Errorf("%q: %q is not absolute", path, abs)
@@ -94,7 +94,7 @@ func FuzzParseGuard(f *testing.F) {
 			t.Errorf("%q became %q", name, g)
 		}
 		if err != nil && (g != "" || strings.ContainsAny(err.Error(), "\n\r")) {
-			t.Errorf("%q: %q, %q", name, g, err)
+			t.Errorf("ParseGuard(%q): %q, %q", name, g, err)
 		}
 	})
 }

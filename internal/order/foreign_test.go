@@ -79,7 +79,7 @@ func TestMigrateForeign(t *testing.T) {
 				raw := openRaw(t, dsn)
 				for _, s := range statements {
 					if _, err := raw.ExecContext(t.Context(), s); err != nil {
-						t.Fatalf("%s: %v", s, err)
+						t.Fatalf("execute %s: %v", s, err)
 					}
 				}
 				before := dump(t, dsn, raw)
@@ -126,7 +126,7 @@ func TestMigrateOurs(t *testing.T) {
 				raw := openRaw(t, dsn)
 				for _, statement := range cut {
 					if _, err := raw.ExecContext(t.Context(), statement); err != nil {
-						t.Fatalf("%s: %v", statement, err)
+						t.Fatalf("execute %s: %v", statement, err)
 					}
 				}
 				if err := s.Migrate(t.Context()); err != nil {
@@ -182,7 +182,7 @@ func rowsOf(t *testing.T, db *sql.DB, query string) []string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), query)
 	if err != nil {
-		t.Fatalf("%s: %v", query, err)
+		t.Fatalf("QueryContext(%s): %v", query, err)
 	}
 	defer rows.Close()
 	columns, err := rows.Columns()

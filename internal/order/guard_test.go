@@ -26,7 +26,7 @@ func TestGuardsInSQLAndInMemory(t *testing.T) {
 		t.Helper()
 		result, err := tx.Exec(statement, args...)
 		if err != nil {
-			t.Fatalf("%s %v: %v", statement, args, err)
+			t.Fatalf("execute %s %v: %v", statement, args, err)
 		}
 		n, _ := result.RowsAffected()
 		return n

@@ -26,7 +26,7 @@ func TestFactsOfGuards(t *testing.T) {
 	for _, g := range Guards {
 		got := facts{g.NeedsFence(), g.LooksFirst(), g.setsCounter(), g.writesAnyway(), g.RefusesUnits(2) == ""}
 		if known, ok := want[g]; !ok || got != known {
-			t.Errorf("%s: %+v, want %+v", g, got, known)
+			t.Errorf("properties of the guard %s: %+v, want %+v", g, got, known)
 		}
 		if g.RefusesUnits(1) != "" || (g.Shows() == catalog.FenceAtWrite) != (g == FenceWrite) || (g.Shows() == 0) == (g == FenceWrite) {
 			t.Errorf("%s: refuses one unit, %q; shows %v", g, g.RefusesUnits(1), g.Shows())

@@ -149,7 +149,7 @@ func TestCreateLosesSight(t *testing.T) {
 	}
 	first, err := s.Create(t.Context(), 100, 1)
 	if err == nil || !strings.Contains(err.Error(), "60 of 100 orders were found") {
-		t.Errorf("%d, %v", first, err)
+		t.Errorf("Create: %d, %v", first, err)
 	}
 	for id := range int64(400) {
 		if _, err := s.Read(t.Context(), id, 0); !errors.Is(err, order.ErrNotFound) {
@@ -436,11 +436,11 @@ func TestBadDSN(t *testing.T) {
 	} {
 		_, err := order.Connect(t.Context(), dsn, order.Options{})
 		if !errors.Is(err, order.ErrBadDSN) {
-			t.Errorf("%q: %v", dsn, err)
+			t.Errorf("Connect(%q): %v", dsn, err)
 			continue
 		}
 		if text := err.Error(); strings.Contains(text, "secret") || strings.Contains(text, "sec/ret") || strings.Contains(text, "\n") {
-			t.Errorf("%q: %s", dsn, text)
+			t.Errorf("error for %q: %s", dsn, text)
 		}
 	}
 }
