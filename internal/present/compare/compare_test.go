@@ -145,7 +145,7 @@ func TestJudge(t *testing.T) {
 		c.judge()
 		x := c.Costs[0]
 		if x.Answer != tt.want || !strings.Contains(x.Why, tt.why) || (tt.why == "") != (x.Why == "") {
-			t.Errorf("%s: %s (%s), p %v, want %s (%s)", name, x.Answer, x.Why, optional(x.P), tt.want, tt.why)
+			t.Errorf("%s: answer %s (%s), p %v, want %s (%s)", name, x.Answer, x.Why, optional(x.P), tt.want, tt.why)
 		}
 		if _, err := json.Marshal(c); err != nil {
 			t.Errorf("%s: the comparison cannot be written as JSON: %v", name, err)
@@ -190,21 +190,21 @@ func TestRunsByCell(t *testing.T) {
 		t.Errorf("of %d cells, %+v", c.Cells, c.Changes)
 	}
 	if !slices.Equal(c.OnlyOld, []string{"gone/none"}) || !slices.Equal(c.OnlyNew, []string{"come/none"}) {
-		t.Errorf("%v, %v", c.OnlyOld, c.OnlyNew)
+		t.Errorf("cells in only one run: %v, %v", c.OnlyOld, c.OnlyNew)
 	}
 	if want := []string{"Redis: none, now Redis 8", "orders: 0, now 5", "work ms: none, now 7"}; !slices.Equal(c.Unlike, want) {
 		t.Errorf("unlike: %q", c.Unlike)
 	}
 	if !c.Worse() || c.Summary() != "2 of 3 verdicts changed" {
-		t.Errorf("%v, %q", c.Worse(), c.Summary())
+		t.Errorf("worse: %v, summary %q", c.Worse(), c.Summary())
 	}
 	if len(c.Costs) != 6 { // three costs for each of the two cells without a fault that both runs have
-		t.Errorf("%+v", c.Costs)
+		t.Errorf("costs are %+v", c.Costs)
 	}
 	// If the verdict on a lock becomes unknown, that is a change too.
 	now.Cells[1].Exclusive = nil
 	if got := Runs("a", old, "b", now).Changes; len(got) != 3 {
-		t.Errorf("%+v", got)
+		t.Errorf("changes are %+v", got)
 	}
 	if c := Runs("a", old, "a", old); c.Worse() || c.Summary() != "no difference" || len(c.Unlike) > 0 {
 		t.Errorf("with itself: %q, unlike %q", c.Summary(), c.Unlike)
@@ -411,7 +411,7 @@ func TestMediansOnly(t *testing.T) {
 	} {
 		x := costOf(tt.a, tt.b)
 		if x.Old.Median == nil || *x.Old.Median != 10 || x.New.Median == nil || *x.New.Median != 20 || x.Why == "" {
-			t.Errorf("%s: %+v", name, x)
+			t.Errorf("%s: costOf: %+v", name, x)
 		}
 		c := &Comparison{Costs: []Cost{x}}
 		c.judge()
@@ -470,7 +470,7 @@ func TestBenches(t *testing.T) {
 		want := map[string]Answer{lockbench.Floor: Same, "setnx": tt.want}
 		for _, x := range c.Costs {
 			if x.Answer != want[x.Name] || x.Where != where || x.Figure == "" || *x.OldRatio <= 0 || *x.NewRatio <= 0 {
-				t.Errorf("%s: %s, want %s: %+v", x.Name, x.Answer, want[x.Name], x)
+				t.Errorf("answer for %s: %s, want %s: %+v", x.Name, x.Answer, want[x.Name], x)
 			}
 			if x.Name == "setnx" && ((*x.Change > 1) != (tt.want == Slower) || (*x.NewRatio > *x.OldRatio) != (tt.want == Slower) || (*x.New.Median > *x.Old.Median) != (tt.want == Slower)) {
 				t.Errorf("%s: the change is %v, the ratios %v and %v", x.Answer, *x.Change, *x.OldRatio, *x.NewRatio)
@@ -554,7 +554,7 @@ func TestSummary(t *testing.T) {
 			c.Costs = append(c.Costs, Cost{Answer: a})
 		}
 		if got := c.Summary(); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
+			t.Errorf("Summary: %q, want %q", got, tt.want)
 		}
 	}
 }
