@@ -83,11 +83,11 @@ func TestCause(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := diagram.OfRun(diagram.Run{Fault: tt.fault, Excludes: tt.locks, Outlives: true, Timeline: check.Timeline{Property: tt.property, Events: record(t, tt.events...), Units: tt.units}})
 			if d.Cause["en"] != tt.want {
-				t.Errorf("%q\nwant %q", d.Cause["en"], tt.want)
+				t.Errorf("cause is %q\nwant %q", d.Cause["en"], tt.want)
 			}
 			for _, lang := range []string{"zh", "ja"} {
 				if text := d.Cause[lang]; tt.want != "" && (text == "" || strings.ContainsAny(text, "{}")) {
-					t.Errorf("%s: %q", lang, text)
+					t.Errorf("cause in the language %s: %q", lang, text)
 				}
 			}
 		})

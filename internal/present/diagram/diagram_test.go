@@ -25,7 +25,7 @@ func record(t *testing.T, lines ...string) (events []history.Event) {
 		var ms float64
 		fields := strings.Fields(line)
 		if _, err := fmt.Sscan(strings.Join(fields[:5], " "), &e.Instance, &e.Driver, &e.Op, &e.Kind, &ms); err != nil {
-			t.Fatalf("%s: %v", line, err)
+			t.Fatalf("cannot parse the line %s: %v", line, err)
 		}
 		e.T = 5*time.Hour + time.Duration(ms*float64(time.Millisecond))
 		for _, f := range fields[5:] {
@@ -148,7 +148,7 @@ func TestOfRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := diagram.OfRun(diagram.Run{Fault: tt.fault, Excludes: tt.locks, Timeline: check.Timeline{Property: catalog.OneWinner, Events: record(t, tt.events...), Rows: tt.rows}})
 			if got := text(d, tt.row); !slices.Equal(got, tt.want) {
-				t.Errorf("got  %q\nwant %q", got, tt.want)
+				t.Errorf("row is  %q\nwant %q", got, tt.want)
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func TestDeaths(t *testing.T) {
 				tt.run.Excludes = catalog.Global
 			}
 			if got := text(diagram.OfRun(tt.run), "driver 1"); !slices.Equal(got, tt.want) {
-				t.Errorf("got  %q\nwant %q", got, tt.want)
+				t.Errorf("row is  %q\nwant %q", got, tt.want)
 			}
 		})
 	}
@@ -297,7 +297,7 @@ A claim 1 db
 		"B": {"holds 6.5-11 open", "believes 6.5-11 open", "waits 5.5-6.5", "call 6.5", "read 7.5", "won 8.5"},
 	} {
 		if got := text(d, row); !slices.Equal(got, want) {
-			t.Errorf("%s: got  %q\nwant %q", row, got, want)
+			t.Errorf("row %s: got  %q\nwant %q", row, got, want)
 		}
 	}
 	if len(d.Notes) != 0 {
@@ -407,7 +407,7 @@ func TestOfScheduleShowsOnlyWhatWorked(t *testing.T) {
 		}
 		d := diagram.OfSchedule("", s.Actors, 0, moments, func(m explore.Moment) string { return m.Step.String() })
 		if got := text(d, "A"); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: got  %q\nwant %q", tt.name, got, tt.want)
+			t.Errorf("row of A, %s: got  %q\nwant %q", tt.name, got, tt.want)
 		}
 	}
 }
@@ -436,7 +436,7 @@ func TestBands(t *testing.T) {
 	} {
 		s, err := schedule.Parse("strategy redlock\nactors A@1 B@2\nnodes redlock-1 redlock-2 redlock-3\nttl 3s\n\n" + strings.NewReplacer(",", "\n", " (skipped)", "").Replace(steps) + "\n")
 		if err != nil {
-			t.Fatalf("%s: %v", steps, err)
+			t.Fatalf("Parse(%s): %v", steps, err)
 		}
 		var moments []explore.Moment
 		for i, text := range strings.Split(steps, ",") {
