@@ -9,8 +9,8 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// TestChooseMentionsRedlock checks, for all combinations of answers, when the sources explain why redlock is
-// missing: only for users who have five nodes, and whose orders must never have two winners.
+// TestChooseMentionsRedlock tries all combinations of answers. The sources must explain why redlock is
+// missing only for users who have five nodes, and whose orders must never have two winners.
 func TestChooseMentionsRedlock(t *testing.T) {
 	combinations := []map[string]string{{}}
 	for _, q := range whichlock.Questions {
@@ -34,7 +34,7 @@ func TestChooseMentionsRedlock(t *testing.T) {
 		}
 		got, err := choose(r)
 		if err != nil {
-			t.Fatalf("%v: %v", answers, err)
+			t.Fatalf("%v: choose: %v", answers, err)
 		}
 		view := got.(chooseView)
 		explains := slices.ContainsFunc(view.Sources, func(source string) bool { return strings.HasPrefix(source, "redlock, ") })

@@ -236,7 +236,7 @@ func TestLab(t *testing.T) {
 			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "use a or b"},
 		} {
 			if status, text := post(t, url+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
-				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
+				t.Errorf("%s: status %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
 			}
 		}
 	})
@@ -247,7 +247,7 @@ func TestLab(t *testing.T) {
 	})
 	t.Run("a listener who comes again", func(t *testing.T) {
 		if status, text := post(t, url+"/api/hand", `{"do":"order","who":""}`, tok); status != 200 {
-			t.Fatalf("%d %s", status, text)
+			t.Fatalf("POST /api/hand: status %d %s", status, text)
 		}
 		tick := await(t, "the order", ticks, func(tick lab.Tick) bool { return tick.Status.Hand > 0 })
 		whole := await(t, "everything", stream(t, url+"/api/events"), func(lab.Tick) bool { return true })
@@ -259,7 +259,7 @@ func TestLab(t *testing.T) {
 		do := func(what, who string) {
 			t.Helper()
 			if status, text := post(t, url+"/api/hand", `{"do":"`+what+`","who":"`+who+`"}`, tok); status != 200 {
-				t.Fatalf("%s %s: %d %s", what, who, status, text)
+				t.Fatalf("POST /api/hand %s %s: status %d %s", what, who, status, text)
 			}
 		}
 		// A key lives only for a second, so the lab may miss it if the machine stalls. Then try another order.
@@ -303,7 +303,7 @@ func TestLab(t *testing.T) {
 	})
 	t.Run("several units", func(t *testing.T) {
 		if status, text := post(t, url+"/api/start", `{"strategy":"mysql-cas","fault":"none","rate":1000,"units":3}`, tok); status != 200 {
-			t.Fatalf("%d %s", status, text)
+			t.Fatalf("POST /api/start: status %d %s", status, text)
 		}
 		soldOut := map[int64]bool{}
 		tick := await(t, "orders to be sold out", ticks, func(tick lab.Tick) bool {
@@ -325,7 +325,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("the headline is %q, alarm %v", tick.Status.Answer, tick.Status.Alarm)
 		}
 		if status, text := post(t, url+"/api/stop", `{}`, tok); status != 200 {
-			t.Fatalf("%d %s", status, text)
+			t.Fatalf("POST /api/stop: status %d %s", status, text)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func TestListenersCost(t *testing.T) {
 	ready := await(t, "ready", ticks, isIdle)
 	tok := map[string]string{"X-Lab-Token": token(t, url)}
 	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":100}`, tok); status != http.StatusOK {
-		t.Fatalf("%d %s", status, text)
+		t.Fatalf("POST /api/start: status %d %s", status, text)
 	}
 	await(t, "a won order", ticks, func(tick lab.Tick) bool { return tick.Outcomes["grabbed"] > 0 })
 	go func() { // read all ticks, so that the server does not close this stream after a slow write

@@ -144,7 +144,7 @@ func TestMatrixIsAlone(t *testing.T) {
 	do := func(path, body string, want int, says string) {
 		t.Helper()
 		if status, text := post(t, url+path, body, tok); status != want || !strings.Contains(text, says) {
-			t.Errorf("%s: %d %s, want %d …%s…", path, status, text, want, says)
+			t.Errorf("POST %s: status %d %s, want %d …%s…", path, status, text, want, says)
 		}
 	}
 	do("/api/matrix/start", `{"strategies":["setnx"],"faults":[]}`, http.StatusBadRequest, "choose at least one strategy and one fault")

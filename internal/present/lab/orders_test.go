@@ -36,7 +36,7 @@ func TestDeathsAreSeen(t *testing.T) {
 		o.record(history.Event{T: time.Duration(i), Kind: history.OK, Op: history.Read, Order: 1, Instance: e.instance, Incarnation: e.incarnation})
 	}
 	if want := []diagram.Death{{Instance: "8004", At: 3}, {Instance: "8004", At: 7}}; !slices.Equal(o.deaths, want) {
-		t.Errorf("%+v, want %+v", o.deaths, want)
+		t.Errorf("deaths are %+v, want %+v", o.deaths, want)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestSearchesAreChecked(t *testing.T) {
 				_, err := l.explore(r, s)
 				valid := (actors == 2 || actors == 3) && strategy == "setnx" && !slices.Contains(faults, "bogus") && !slices.Contains(faults, "")
 				if (len(searched) > before) != valid || errors.Is(err, errBad) == valid || errors.Is(err, errBusy) {
-					t.Errorf("%+v: %v", s, err)
+					t.Errorf("search %+v: error %v", s, err)
 				}
 				if valid && (!reflect.DeepEqual(searched[before], s) || (err == nil) != (len(searched)%2 == 1)) {
 					t.Errorf("%+v: searched %+v: %v", s, searched[before], err)
@@ -104,14 +104,15 @@ func TestStatusOfErrors(t *testing.T) {
 				text = fmt.Sprintf(`{"error":%q}`+"\n", err.Error())
 			}
 			if w.Code != tt.want || w.Body.String() != text || w.Header().Get("Content-Type") != "application/json" {
-				t.Errorf("%v: %d %s, want %d", err, w.Code, w.Body, tt.want)
+				t.Errorf("answer to %v: status %d %s, want %d", err, w.Code, w.Body, tt.want)
 			}
 		}
 	}
 }
 
-// TestHostsAndTokens checks that a request is served only for a loopback host and, if its method can change
-// something, only with the token of the page. Every answer to such a host must have the security headers.
+// TestHostsAndTokens checks that a request is served only for a loopback host. If its method can change
+// something, it must also have the token of the page. Every answer to such a host must have the
+// security headers.
 func TestHostsAndTokens(t *testing.T) {
 	l := quietLab(nil)
 	served := 0

@@ -26,7 +26,7 @@ func TestSlowPagesGetTheLatestState(t *testing.T) {
 		leave()
 		reading.Wait()
 		if text := page.Body.String(); strings.Count(text, "event: tick") != 2 || strings.Contains(text, "first") || !strings.Contains(text, "second") {
-			t.Errorf("got %s", text)
+			t.Errorf("the page got %s", text)
 		}
 	})
 }

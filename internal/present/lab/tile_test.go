@@ -164,8 +164,8 @@ func TestDoublesAreCounted(t *testing.T) {
 	}
 }
 
-// TestAnswersByHandBelongToOneOrder checks that the answers to grabs by hand disappear at the next order and at
-// the next run, even if one of them arrives late.
+// TestAnswersByHandBelongToOneOrder checks that the answers to grabs by hand disappear at the next
+// order and at the next run. This must be so even if an answer arrives late.
 func TestAnswersByHandBelongToOneOrder(t *testing.T) {
 	s := newState()
 	for name, next := range map[string]func(){"order": func() { s.openByHand(8) }, "run": s.clear} {

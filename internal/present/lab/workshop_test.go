@@ -72,7 +72,7 @@ func TestWorkshopCalls(t *testing.T) {
 		t.Helper()
 		status, text := get(t, url+"/api/workshop"+path)
 		if err := json.Unmarshal([]byte(text), into); err != nil || status != http.StatusOK {
-			t.Fatalf("%s: %d, %v", path, status, err)
+			t.Fatalf("GET %s: status %d, %v", path, status, err)
 		}
 	}
 	view := func(n int, lang string) (e exercise) {
@@ -95,7 +95,7 @@ func TestWorkshopCalls(t *testing.T) {
 		t.Helper()
 		for _, tt := range tests {
 			if status, text := post(t, url+"/api/workshop/"+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
-				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
+				t.Errorf("%s: status %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestWorkshopCalls(t *testing.T) {
 	})
 	for path, says := range map[string]string{"/13?lang=en": "use a number from 1 to 12", "/5?lang=fr": "use one of en, zh, ja", "?lang=": "use one of en, zh, ja"} {
 		if status, text := get(t, url+"/api/workshop"+path); status != http.StatusBadRequest || !strings.Contains(text, says) {
-			t.Errorf("%s: %d %s", path, status, text)
+			t.Errorf("GET %s: status %d %s", path, status, text)
 		}
 	}
 	if len(began) > 0 {
@@ -146,11 +146,11 @@ func TestWorkshopCalls(t *testing.T) {
 		t.Errorf("the stopped job is %+v", j)
 	}
 	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":10}`, tok); status != 200 {
-		t.Fatalf("%d %s", status, text)
+		t.Fatalf("POST /api/start: status %d %s", status, text)
 	}
 	calls([]call{{"an exercise beside a live run", "5/run", en, tok, 409, "a live run (view Live)"}})
 	if status, text := post(t, url+"/api/stop", `{}`, tok); status != 200 {
-		t.Fatalf("%d %s", status, text)
+		t.Fatalf("POST /api/stop: status %d %s", status, text)
 	}
 
 	// If a command fails, the page shows the error, and the exercise does not count as run.
@@ -174,7 +174,7 @@ func TestWorkshopCalls(t *testing.T) {
 		}
 		v := view(5, lang)
 		if !v.Ran || len(v.Drawings) != 1 || v.Look != texts.Say("5.look", nil) || v.Moral != "" || v.Questions[0].Said != "" {
-			t.Errorf("%s: %+v", lang, v)
+			t.Errorf("exercise in the language %s: %+v", lang, v)
 		}
 	}
 	for _, tt := range []struct{ answer, why, problem string }{
@@ -184,7 +184,7 @@ func TestWorkshopCalls(t *testing.T) {
 		j := job()
 		texts, _ := workshop.Load("en")
 		if v := view(5, "en"); j.Problem != tt.problem || v.Questions[0].Right || v.Moral != "" || tt.why != "" && v.Questions[0].Said != texts.Say("5.q1."+tt.why, nil) {
-			t.Errorf("%s: %+v, %+v", tt.answer, j, v)
+			t.Errorf("answer %s: job %+v, exercise %+v", tt.answer, j, v)
 		}
 	}
 	calls([]call{{"a hint", "5/hint", en, tok, 200, ""}, {"the right answer", "5/answer", `{"lang":"en","answers":[["3"]]}`, tok, 200, ""}})
@@ -199,7 +199,7 @@ func TestWorkshopCalls(t *testing.T) {
 	for _, lang := range workshop.Languages {
 		read("?lang="+lang, &all)
 		if len(all.Exercises) != 12 || all.Of != 37 || all.Labels["page.lock"] == "" || all.Next != 1 {
-			t.Errorf("%s: %+v", lang, all)
+			t.Errorf("classroom in the language %s: %+v", lang, all)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestEndDuringExercise(t *testing.T) {
 		await(t, "the lab", stream(t, url+"/api/events"), isIdle)
 		for _, call := range []string{"predict", "run"} {
 			if status, text := post(t, url+"/api/workshop/5/"+call, `{"lang":"en","letter":"a"}`, tok); status != http.StatusOK {
-				t.Fatalf("%s: %d %s", call, status, text)
+				t.Fatalf("POST %s: status %d %s", call, status, text)
 			}
 		}
 		<-began
