@@ -46,7 +46,7 @@ func TestCases(t *testing.T) {
 	} {
 		got := report.Cases(run("rush", tt.cell), nil, nil)
 		if len(got) != 1 || got[0].Result != tt.want {
-			t.Errorf("%s: %+v, want %s", tt.about, got, tt.want)
+			t.Errorf("%s: Cases: %+v, want %s", tt.about, got, tt.want)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestClaimCases(t *testing.T) {
 	for i, c := range cases[1:] {
 		text := claims[i].String()
 		if c.Name != "assert "+text || c.Result != want[text] || (c.Why != "") != (c.Result == report.Failed) {
-			t.Errorf("%s: %+v, want %s", text, c, want[text])
+			t.Errorf("case of the assertion %s: %+v, want %s", text, c, want[text])
 		}
 	}
 }

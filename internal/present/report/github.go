@@ -51,8 +51,8 @@ var caseColumns = []column[Case]{
 	text("why", func(c Case) string { return c.Why }),
 }
 
-// Annotations writes a GitHub Actions command for each test case that did not pass: an error for a
-// failed case, and a warning for one without a verdict.
+// Annotations writes a GitHub Actions command for each test case that did not pass. A failed case
+// becomes an error, and a case without a verdict becomes a warning.
 func Annotations(w io.Writer, cases []Case) error {
 	for _, c := range worstFirst(cases) {
 		level := map[Result]string{Failed: "error", Unknown: "warning"}[c.Result]

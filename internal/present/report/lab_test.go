@@ -23,7 +23,7 @@ func TestHeat(t *testing.T) {
 		data, ok := h.Cell(c.Name())
 		text, err := json.Marshal(data)
 		if !ok || err != nil || !strings.HasPrefix(string(text), `{"cells":[{"id":"`+c.Strategy+"/"+string(c.Fault)+`"`) || strings.Count(string(text), `"id":`) != 1 {
-			t.Errorf("%s: %v, %v: %.200s", c.Name(), ok, err, text)
+			t.Errorf("data of the cell %s: %v, %v: %.200s", c.Name(), ok, err, text)
 		}
 	}
 	if _, ok := h.Cell(experiment.CellName{Strategy: "to-come", Fault: catalog.Pause}); ok {
@@ -82,7 +82,7 @@ func TestLoadFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := report.Load(file); err != nil || !reflect.DeepEqual(got, rush()) {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("Load: got %+v, %v", got, err)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestUnknownIsSaid(t *testing.T) {
 		r := run("rush", tt.cells...)
 		r.Complete = true
 		if got := (report.Heat{Run: r}).Answer(); got != tt.want {
-			t.Errorf("%s: %q, want %q", about, got, tt.want)
+			t.Errorf("%s: Answer: %q, want %q", about, got, tt.want)
 		}
 	}
 	const want = "because the instances recorded no order that went wrong"

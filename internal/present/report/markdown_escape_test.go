@@ -11,7 +11,7 @@ func TestMarkdownEscapesLinks(t *testing.T) {
 		`already \[ escaped`: `already \\\[ escaped`,
 	} {
 		if got := escape(text); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
+			t.Errorf("escape(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

@@ -340,7 +340,7 @@ func TestHTMLStandsAlone(t *testing.T) {
 				break
 			}
 			if err != nil {
-				t.Fatalf("%s: %v", r.ID, err)
+				t.Fatalf("page of the run %s: %v", r.ID, err)
 			}
 			switch tok.(type) {
 			case xml.StartElement:

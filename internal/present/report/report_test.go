@@ -171,7 +171,7 @@ func golden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+		t.Errorf("the report is\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestLoad(t *testing.T) {
 	}
 	got, err := report.Load(dir)
 	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
+		t.Errorf("Load: got %+v, %v, want %+v", got, err, want)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestLoadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := report.Load(dir); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want …%s…", text, err, want)
+			t.Errorf("%q: Load: got %v, want …%s…", text, err, want)
 		}
 	}
 	if _, err := report.Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no run.json") {

@@ -27,7 +27,7 @@ func TestTwoDatabasesMayExplain(t *testing.T) {
 			Orders: 10, Requests: 100, OrdersGrabbed: new(10), OrdersDoubleGrabbed: &tt.doubled, DoubleGrabs: &tt.doubled, ServedBy: tt.served,
 		}
 		if got := cause(c, experiment.RunConfig{}); strings.Contains(got, "two databases") != tt.offered {
-			t.Errorf("%+v: %q", tt, got)
+			t.Errorf("%+v: cause: %q", tt, got)
 		}
 	}
 }

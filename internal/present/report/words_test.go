@@ -28,7 +28,7 @@ func TestFindings(t *testing.T) {
 			CompensatedOrders: tt.compensated, LongestCompensationMS: new(249.6), SettleMS: tt.settled,
 		}
 		if got := strings.Join(findings(c, experiment.RunConfig{Instances: 2}), "|"); got != tt.want {
-			t.Errorf("%+v: %q, want %q", tt, got, tt.want)
+			t.Errorf("findings for %+v: %q, want %q", tt, got, tt.want)
 		}
 	}
 }
