@@ -32,7 +32,7 @@ func TestAdvise(t *testing.T) {
 			names = append(names, o.Strategy)
 		}
 		if err != nil || strings.Join(names, " ") != tt.want {
-			t.Errorf("%s: %v, %v, want %s", tt.answers, names, err, tt.want)
+			t.Errorf("advice for %s: %v, %v, want %s", tt.answers, names, err, tt.want)
 			continue
 		}
 		if but := fit[0].Unmet(answers); (but == "") != (tt.but == "") || !strings.Contains(but, tt.but) {
@@ -110,10 +110,10 @@ func TestAdviceKeepsOrders(t *testing.T) {
 				for _, stack := range Questions[3].Answers {
 					fit, err := f.Advise(Answers{rows.Name, runs.Name, work.Name, stack.Name})
 					if err != nil || len(fit) == 0 || len(fit) > maxAdvised {
-						t.Errorf("%s %s %s: %v, %v", rows.Name, runs.Name, work.Name, fit, err)
+						t.Errorf("Advise: %s %s %s: %v, %v", rows.Name, runs.Name, work.Name, fit, err)
 					}
 					if rows.Name != "may" && slices.ContainsFunc(fit, func(o Option) bool { return len(o.Twice) > 0 }) {
-						t.Errorf("%s %s %s: %v", rows.Name, runs.Name, work.Name, fit)
+						t.Errorf("advice for %s %s %s includes a lock that lets two drivers win: %v", rows.Name, runs.Name, work.Name, fit)
 					}
 				}
 			}

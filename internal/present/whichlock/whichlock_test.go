@@ -102,7 +102,7 @@ func TestUnknownFigures(t *testing.T) {
 		t.Errorf("mysql-cas has no lock but costs %s", got)
 	}
 	if got := figureOf(nil); got != "?" {
-		t.Errorf("got %s", got)
+		t.Errorf("figureOf: got %s", got)
 	}
 }
 
