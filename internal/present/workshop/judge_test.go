@@ -182,7 +182,7 @@ func TestJudge(t *testing.T) {
 		}
 		got, err := e.Questions[tt.question-1].Judge(words, f)
 		if err != nil || got != (Mark{tt.points, tt.why}) {
-			t.Errorf("%d.q%d %q %v: got %v, %v; want %d, %s", tt.exercise, tt.question, tt.answer, tt.more, got, err, tt.points, tt.why)
+			t.Errorf("%d.q%d %q %v: mark %v, %v; want %d, %s", tt.exercise, tt.question, tt.answer, tt.more, got, err, tt.points, tt.why)
 		}
 		name := key(e, question(tt.question-1))
 		if tt.why == right {
@@ -236,13 +236,13 @@ func TestJudgeRefuses(t *testing.T) {
 			words = strings.Split(tt.answer, ",")
 		}
 		if m, err := e.Questions[tt.question-1].Judge(words, tt.facts); !errors.Is(err, tt.want) {
-			t.Errorf("%d.q%d %q: got %v, %v; want %v", tt.exercise, tt.question, tt.answer, m, err, tt.want)
+			t.Errorf("%d.q%d %q: mark %v, error %v; want %v", tt.exercise, tt.question, tt.answer, m, err, tt.want)
 		}
 	}
 }
 
-// TestRefusalsAreClear checks that the error for an invalid file names the file, and that the error for a wrong
-// number of values states the right number.
+// TestRefusalsAreClear checks the errors for wrong answers. The error for an invalid file must name the
+// file, and the error for a wrong number of values must state the right number.
 func TestRefusalsAreClear(t *testing.T) {
 	e, _ := Find(10)
 	_, err := e.Questions[0].Judge([]string{"my.txt"}, Facts{"half.schedule": foundHalf, "file": "my.txt", "handed": "no schedule"})
@@ -255,7 +255,7 @@ func TestRefusalsAreClear(t *testing.T) {
 	state.Predicted, state.Ran = e.Right, true
 	err = s.Answer(t.Context(), e, [][]string{{"safe"}})
 	if want := `"safe": must have 6 values, separated by commas`; !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %s", err, want)
+		t.Errorf("error is %v, want %s", err, want)
 	}
 }
 

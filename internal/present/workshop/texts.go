@@ -138,6 +138,6 @@ const (
 	letters = `\p{Han}\p{Hiragana}\p{Katakana}`   // a line may end after each of them
 )
 
-// pieces matches the parts of a text after which a line may end: a wide letter or a word, with the
-// characters that must stay beside it.
+// pieces matches the parts of a text after which a line may end. Each part is a wide letter or a word,
+// with the characters that must stay beside it.
 var pieces = regexp.MustCompile("[" + noEnd + "]*([" + letters + "]|[^ " + letters + noEnd + noStart + "]+)?[" + noStart + " ]*")

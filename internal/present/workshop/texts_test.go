@@ -91,7 +91,7 @@ func TestFromLocale(t *testing.T) {
 		"zh_CN.UTF-8": "zh", "zh": "zh", "zh_SG": "zh", "ja_JP.eucJP": "ja", "ja": "ja", "ja_JP.UTF-8@cjkwide": "ja",
 	} {
 		if got := FromLocale(locale); got != want {
-			t.Errorf("%q: %s, want %s", locale, got, want)
+			t.Errorf("FromLocale(%q) = %s, want %s", locale, got, want)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func TestViewGivesNothingAway(t *testing.T) {
 			v, text := viewed(t, s, e)
 			has(text, later, false)
 			if len(v.Options) != len(e.Options) || len(v.Commands) != len(e.Show) || v.Predicted != "" || v.Of != e.Points() {
-				t.Errorf("%s %d: %+v", lang, e.Number, v)
+				t.Errorf("view before the run, %s %d: %+v", lang, e.Number, v)
 			}
 			if err := s.Run(t.Context(), e); !errors.Is(err, ErrAnswer) {
 				t.Errorf("%d runs before it is predicted: %v", e.Number, err)
@@ -114,7 +114,7 @@ func TestViewGivesNothingAway(t *testing.T) {
 			v, text = viewed(t, s, e)
 			has(text, inner("moral", "q1.right"), true)
 			if v.State != "done" || v.More || !v.Questions[0].Right {
-				t.Errorf("%d: %+v", e.Number, v)
+				t.Errorf("view of the finished exercise %d: %+v", e.Number, v)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func TestChoicesAreAnswers(t *testing.T) {
 					words[k] = choice
 				}
 				if _, err := q.Judge(words, measured); err != nil {
-					t.Errorf("%d.q%d: %q: %v", e.Number, i+1, choice, err)
+					t.Errorf("Judge: %d.q%d: %q: %v", e.Number, i+1, choice, err)
 				}
 			}
 		}
@@ -181,7 +181,7 @@ func TestProgressThatCannotBeRead(t *testing.T) {
 		}
 		_, err := ReadProgress(path, 1)
 		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "-reset") {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: ReadProgress: %v", text, err)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestKeep(t *testing.T) {
 	}
 	path, err := s.Keep(own, "package lock // mine\n")
 	if err != nil || path != s.Progress.stateOf(own).Facts["template"] {
-		t.Fatalf("%s, %v", path, err)
+		t.Fatalf("Keep: %s, %v", path, err)
 	}
 	if err := s.Run(t.Context(), own); err != nil { // the second run must not overwrite the file
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestKeep(t *testing.T) {
 	}
 	schedules, _ := Find(4)
 	if path, err := s.Keep(schedules, foundExpire); err != nil || !strings.HasPrefix(path, s.Path(schedules)) {
-		t.Errorf("%s, %v", path, err)
+		t.Errorf("Keep: %s, %v", path, err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestLocated(t *testing.T) {
 			got = append(got, strconv.Itoa(p.Line)+" "+p.Text)
 		}
 		if strings.Join(got, "; ") != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+			t.Errorf("problems in %q: %q, want %q", text, got, want)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func TestInvalidAnswerRunsNothing(t *testing.T) {
 		state.Ran, state.Facts = true, Facts{"half.schedule": text, "fenced.overlaps": "24"}
 		err := s.Answer(t.Context(), e, [][]string{{tt.file}, {tt.word}})
 		if !errors.Is(err, ErrAnswer) || !strings.HasSuffix(err.Error(), tt.want) {
-			t.Errorf("%s, %s: %v, want %s", tt.file, tt.word, err, tt.want)
+			t.Errorf("Answer: %s, %s: %v, want %s", tt.file, tt.word, err, tt.want)
 		}
 	}
 }
@@ -324,6 +324,6 @@ func TestOwnLockCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "grablab/internal/grab/lock").CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("go build failed: %v: %s", err, out)
 	}
 }

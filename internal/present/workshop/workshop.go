@@ -22,8 +22,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// ErrAnswer means that the user must correct something: an answer is malformed, such as a word
-// instead of a number, or another part of the exercise comes first.
+// ErrAnswer means that the user must correct something. An answer may be malformed, such as a word
+// instead of a number, or another part of the exercise may come first.
 var ErrAnswer = errors.New("workshop: no answer")
 
 // Outcome is a command's result. Only the fields that belong to the command are set.
