@@ -45,7 +45,7 @@ func TestAnswers(t *testing.T) {
 			t.Fatalf("held %v, %v", held, err)
 		}
 		if a, err := c.Release(t.Context(), "all", held[0].Call, control.Delivered); err != nil || a != tt.want {
-			t.Errorf("%v: %+v, %v, want %+v", tt.err, a, err, tt.want)
+			t.Errorf("%v: Release: %+v, %v, want %+v", tt.err, a, err, tt.want)
 		}
 		if err := <-ended; err != tt.err {
 			t.Errorf("the caller got %v, want %v", err, tt.err)
@@ -72,7 +72,7 @@ func TestEventsThatEndAPhase(t *testing.T) {
 			if stops {
 				held, err := s.Await(t.Context(), op, 1)
 				if err != nil || len(held) != 1 || held[0].Driver != 1 {
-					t.Errorf("%s %s: %v, %v", op, kind, held, err)
+					t.Errorf("Await: %s %s: %v, %v", op, kind, held, err)
 				}
 				s.Close()
 			}
@@ -142,7 +142,7 @@ func TestEveryRoute(t *testing.T) {
 	_, released := c.Release(t.Context(), "a", held[0].Call, control.Delivered)
 	for _, err := range []error{held1, released, c.RemoveHold(t.Context(), "a")} {
 		if !errors.Is(err, control.ErrNoHold) {
-			t.Errorf("%v, want %v", err, control.ErrNoHold)
+			t.Errorf("error is %v, want %v", err, control.ErrNoHold)
 		}
 	}
 	if err := c(t.Context(), http.MethodPut, "/lab/clock", map[string]int{"typo": 1}, new(struct{})); err == nil || !strings.Contains(err.Error(), "HTTP 400") || !strings.Contains(err.Error(), "typo") {
@@ -178,7 +178,7 @@ func TestStoreAtBreakpoints(t *testing.T) {
 		}
 		end()
 		if !errors.Is(err, control.ErrRefused) || errors.Is(err, order.ErrNotWritten) != (phase == tap.Claim) {
-			t.Errorf("%s: %v", phase, err)
+			t.Errorf("refused call in the phase %s: error %v", phase, err)
 		}
 	}
 }

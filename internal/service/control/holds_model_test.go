@@ -228,7 +228,7 @@ func TestHoldsAgreeWithTheModel(t *testing.T) {
 				case action < 4:
 					steps = append(steps, "remove "+name)
 					if err := holds.Remove(name); (err == nil) != (l != nil) {
-						t.Errorf("%v", err)
+						t.Errorf("Remove: %v", err)
 					}
 					if l != nil {
 						m.removes(l)

@@ -206,7 +206,7 @@ func TestPointGrammar(t *testing.T) {
 	extend = func(text string, left int) {
 		p, err := control.ParsePoint(text)
 		if (err == nil) != valid.MatchString(text) || err == nil && p.String() != text || err != nil && p != (control.Point{}) {
-			t.Errorf("%q: %+v, %v", text, p, err)
+			t.Errorf("ParsePoint(%q): %+v, %v", text, p, err)
 		}
 		if err == nil {
 			parsed++
@@ -242,7 +242,7 @@ func TestParsePoint(t *testing.T) {
 	} {
 		got, err := control.ParsePoint(text)
 		if got != want || (err == nil) != (want != control.Point{}) {
-			t.Errorf("%q: %+v, %v, want %+v", text, got, err, want)
+			t.Errorf("ParsePoint(%q): %+v, %v, want %+v", text, got, err, want)
 		}
 		if err == nil && got.String() != text {
 			t.Errorf("%q is written as %q", text, got)
@@ -281,7 +281,7 @@ func TestHoldAfterAPhase(t *testing.T) {
 		holds := new(control.Holds)
 		point := control.Point{Phase: tap.Read, After: true}
 		if point.String() != "after read" {
-			t.Errorf("%q", point)
+			t.Errorf("String of the point is %q", point)
 		}
 		holds.Set("here", control.Hold{At: point, First: 7, Count: 1})
 		var sent drivers
@@ -364,7 +364,7 @@ func TestReleaseByName(t *testing.T) {
 		}
 		for _, c := range []control.Call{callOf(acquiring(1), 2), renewal} {
 			if answer, err := h.Release(t.Context(), "replay", c, control.Delivered); answer != nil || err != nil {
-				t.Errorf("%v: %v, %v", c, answer, err)
+				t.Errorf("Release(%v): %v, %v", c, answer, err)
 			}
 		}
 		<-second
