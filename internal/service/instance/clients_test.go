@@ -106,7 +106,7 @@ func TestClientsOfEachServer(t *testing.T) {
 	} {
 		c, err := newClients(tt.cfg, new(atomic.Uint64))
 		if err != nil {
-			t.Fatalf("%+v: %v", tt.cfg, err)
+			t.Fatalf("newClients(%+v): %v", tt.cfg, err)
 		}
 		if got := slices.Sorted(maps.Keys(c.pings)); !slices.Equal(got, tt.pings) {
 			t.Errorf("%v are pinged, want %v", got, tt.pings)
@@ -122,7 +122,7 @@ func TestClientsOfEachServer(t *testing.T) {
 		}
 		cancel()
 		if err := c.Close(); err != nil {
-			t.Errorf("%v: %v", tt.pings, err)
+			t.Errorf("Close of the clients %v: %v", tt.pings, err)
 		}
 		if c.redis != nil && c.redis.Ping(t.Context()).Err() != redis.ErrClosed {
 			t.Errorf("%v: the client is still open", tt.pings)
@@ -144,7 +144,7 @@ func TestEnvOpensTheDatabase(t *testing.T) {
 	for db, has := range map[string]bool{"sqlite:" + t.TempDir() + "/t.db": true, "": false} {
 		env, closeEnv, err := NewEnv(t.Context(), Config{DB: db, MaxConns: 2}, new(Sent), slog.New(slog.DiscardHandler))
 		if err != nil {
-			t.Fatalf("%q: %v", db, err)
+			t.Fatalf("NewEnv(%q): %v", db, err)
 		}
 		if (env.Orders != nil) != has {
 			t.Fatalf("%q: a store of type %T", db, env.Orders)
@@ -155,11 +155,11 @@ func TestEnvOpensTheDatabase(t *testing.T) {
 		}
 		if has {
 			if err := create(); err != nil {
-				t.Errorf("%q: %v", db, err)
+				t.Errorf("%q: create: %v", db, err)
 			}
 		}
 		if err := closeEnv(); err != nil {
-			t.Errorf("%q: %v", db, err)
+			t.Errorf("%q: closeEnv: %v", db, err)
 		}
 		if has && create() == nil {
 			t.Errorf("%q: the store is still open", db)

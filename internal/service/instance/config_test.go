@@ -71,7 +71,7 @@ func TestParse(t *testing.T) {
 			tt.want(&want)
 			got, err := instance.Parse(tt.args)
 			if err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v, %v\nwant %+v", got, err, want)
+				t.Errorf("Parse: %+v, %v\nwant %+v", got, err, want)
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	if _, err := instance.Parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("-h: %v", err)
+		t.Errorf("Parse: -h: %v", err)
 	}
 	if _, err := instance.Parse([]string{"-no-such-flag", "a:1"}); !errors.Is(err, instance.ErrUsage) {
 		t.Errorf("-no-such-flag: %v, want bad usage", err)

@@ -141,7 +141,7 @@ func TestControlRefuses(t *testing.T) {
 		{"POST", "/lab/holds/x/release", `{"driver":1,"outcome":"delivered"}`, 404},
 	} {
 		if code, _ := ask(t, c.method, url+c.path, c.body); code != c.code {
-			t.Errorf("%s %s %s: %d, want %d", c.method, c.path, c.body, code, c.code)
+			t.Errorf("%s %s %s: status %d, want %d", c.method, c.path, c.body, code, c.code)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestControlRefuses(t *testing.T) {
 func TestNoControlWithoutTheFlag(t *testing.T) {
 	url, _ := run(t, configOf(t, "-strategy", "none"))
 	if code, _ := ask(t, "PUT", url+"/lab/clock", `{"ahead_ms":1}`); code != 404 {
-		t.Errorf("%d, want 404", code)
+		t.Errorf("status %d, want 404", code)
 	}
 }
 

@@ -74,7 +74,7 @@ func start(t *testing.T, args ...string) process {
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 	if err != nil || !ok {
 		log, _ := os.ReadFile(stderr.Name())
-		t.Fatalf("%q, %v\n%s", line, err, log)
+		t.Fatalf("the instance printed %q, %v\n%s", line, err, log)
 	}
 	return process{cmd, url, stderr}
 }
@@ -410,7 +410,7 @@ func TestInstanceCounts(t *testing.T) {
 			t.Fatalf("after %d grabs they still send more than 2 commands", n)
 		}
 		if a := <-grabbing(t, url, fmt.Sprintf("/orders/%d/grab", n)); a.Outcome != grab.Grabbed {
-			t.Fatalf("%+v", a)
+			t.Fatalf("the grab should win, but the answer is %+v", a)
 		}
 		now := count(t, url)
 		step := counted{now.commands - before.commands, now.statements - before.statements}
