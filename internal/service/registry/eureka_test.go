@@ -132,7 +132,7 @@ func TestExchange(t *testing.T) {
 	check := func(what, method string, want error) {
 		t.Helper()
 		if err := e.call(ctx, method, r, nil, nil); err != want {
-			t.Errorf("%s: %v, want %v", what, err, want)
+			t.Errorf("%s: error %v, want %v", what, err, want)
 		}
 	}
 	check("renew", http.MethodPut, nil)
@@ -290,7 +290,7 @@ func TestInstances(t *testing.T) {
 		fmt.Fprintf(w, `{"application":{"instance":[%s]}}`, strings.Join(listed, ","))
 	}))
 	if got, err := e.Instances(t.Context(), "X"); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%q, %v, want %q", got, err, want)
+		t.Errorf("Instances: %q, %v, want %q", got, err, want)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestFind(t *testing.T) {
 		}
 		got, err := s.Find(t.Context())
 		if says := errorText(err); !reflect.DeepEqual(got, tc.want) || (tc.says == "") != (err == nil) || !strings.Contains(says, tc.says) {
-			t.Errorf("%s: %q, %v, want %q, %s", tc.source, got, err, tc.want, tc.says)
+			t.Errorf("Find of %s: %q, %v, want %q, %s", tc.source, got, err, tc.want, tc.says)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestParseRefuses(t *testing.T) {
 		"eureka:A@http://u:p@h:8761": "must be the URL of a Eureka server",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want …%s…", text, err, says)
+			t.Errorf("Parse(%s) = %v, want …%s…", text, err, says)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestParseRefuses(t *testing.T) {
 func TestIsSource(t *testing.T) {
 	for text, want := range map[string]bool{"eureka:A": true, "dns:a": true, "k8s:a": true, "http://a": false, "dns": false, "": false} {
 		if IsSource(text) != want {
-			t.Errorf("%q: %v", text, !want)
+			t.Errorf("IsSource(%q) = %v", text, !want)
 		}
 	}
 }
