@@ -57,9 +57,9 @@ func TestLine(t *testing.T) {
 	}
 	got := line("loadgen", stamp("true"), "0123456-dirty")
 	if !strings.HasPrefix(got, "loadgen "+Release+", module v0.3.1-0.20261123, commit 0123456-dirty, go1.") {
-		t.Errorf("%q", got)
+		t.Errorf("Line returned %q", got)
 	}
 	if got := line("loadgen", nil, Unknown); !strings.Contains(got, "module unknown, commit unknown") {
-		t.Errorf("%q", got)
+		t.Errorf("Line without build information returned %q", got)
 	}
 }
