@@ -36,8 +36,8 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
 }
 
-// isOfClient reports whether the etcd client opened a stream by itself, to keep its leases alive.
-// isOfClient recognizes such a stream by its metadata, because only these streams require a leader.
+// isOfClient reports whether the etcd client opened a stream by itself, to keep its leases alive. It
+// recognizes such a stream by its metadata, because only these streams require a leader.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0

@@ -75,7 +75,7 @@ func TestConnectorTapsEachStep(t *testing.T) {
 	}
 	var v int
 	if err := conn.QueryRowContext(ctx, "SELECT v FROM t WHERE v = ?", 1).Scan(&v); err != nil || v != 1 { // 6
-		t.Fatalf("%d, %v", v, err)
+		t.Fatalf("the row has the value %d, error %v", v, err)
 	}
 	if got := n.Load() - before; got != 6 {
 		t.Errorf("%d statements, want 6", got)
