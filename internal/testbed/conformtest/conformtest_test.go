@@ -61,7 +61,7 @@ func TestSuite(t *testing.T) {
 			for _, r := range results {
 				switch flawed := flawedLocks[name].does != nil; {
 				case !flawed && r.err != nil:
-					t.Errorf("%s: %v", r.name, r.err)
+					t.Errorf("the correct lock fails the check %s: %v", r.name, r.err)
 				case flawed && r.err == nil:
 					t.Errorf("%s found nothing", r.name)
 				default:
@@ -87,7 +87,7 @@ func TestAgainst(t *testing.T) {
 			said["busy"] = "it does not wait"
 		}
 		if err := r.against(said); (err != nil) != tt.wrong {
-			t.Errorf("%+v: %v", tt, err)
+			t.Errorf("%+v: against: %v", tt, err)
 		}
 	}
 }
