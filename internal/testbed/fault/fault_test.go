@@ -33,7 +33,7 @@ func TestFaultsAreComplete(t *testing.T) {
 		}
 	}
 	if !slices.Equal(names, catalog.RunFaults) {
-		t.Errorf("%v, want %v", names, catalog.RunFaults)
+		t.Errorf("the table contains %v, want %v", names, catalog.RunFaults)
 	}
 	if _, err := fault.Find(catalog.NoFault); err == nil {
 		t.Errorf("Find returns a fault for the name %q", catalog.NoFault)
@@ -79,7 +79,7 @@ func TestEndsBeforeLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := f.EndsBeforeLease(); got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
+			t.Errorf("%s: EndsBeforeLease: %v, want %v", name, got, want)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestReaches(t *testing.T) {
 		}
 		p.Background = p.Phase == tap.Renew
 		if got := f.Reaches(p); got != tt.want {
-			t.Errorf("%s %s: %v", tt.fault, tt.point, got)
+			t.Errorf("Reaches: %s %s: %v", tt.fault, tt.point, got)
 		}
 		if p.String() != tt.point {
 			t.Errorf("%q is written as %q", tt.point, p)
@@ -255,7 +255,7 @@ func TestRefusedBySingleRedis(t *testing.T) {
 		}
 		tried++
 		if _, err := f.Prepare(t.Context(), fault.Target{Stack: under}); !errors.Is(err, stack.ErrRefused) {
-			t.Errorf("%s: %v, want %v", f.Name, err, stack.ErrRefused)
+			t.Errorf("%s: Prepare: %v, want %v", f.Name, err, stack.ErrRefused)
 		}
 	}
 	if tried != 4 {

@@ -36,7 +36,8 @@ type Point struct {
 	// Phase applies.
 	Part tap.Phase
 	// HoldsLedger means that an open transaction of the request has written to the winners table, or
-	// that the request has locked tables, so no fault can lock this table. It is set only for a user's service.
+	// that the request has locked tables. No fault can then lock this table. It is set only for a
+	// user's service.
 	HoldsLedger bool
 	// Moment is how long after the start of the request the fault is injected. It is used if the
 	// request's individual calls are unknown.
