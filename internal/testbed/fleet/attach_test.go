@@ -26,7 +26,7 @@ func TestTargetDoesNotAnswer(t *testing.T) {
 	closed.Close()
 	_, err := Attach(t.Context(), target.Target{URLs: []string{closed.URL}, FirstOrder: 1})
 	if err == nil || !strings.HasPrefix(err.Error(), "target "+closed.URL+" does not answer: ") || !strings.Contains(err.Error(), "connection refused: start it, or correct -targets. GET /healthz only shows") {
-		t.Errorf("%v", err)
+		t.Errorf("Attach: %v", err)
 	}
 	f := newFleet("")
 	in := &Instance{ID: "a", URL: closed.URL, fleet: f}
@@ -60,7 +60,7 @@ func TestOneLine(t *testing.T) {
 		" a\n\tb ": "a b", "\x1b[31mred": "?[31mred", strings.Repeat("é", 200): strings.Repeat("é", 200), strings.Repeat("é", 201): strings.Repeat("é", 200) + "…", "\xff": "", "取得": "取得",
 	} {
 		if got := OneLine(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+			t.Errorf("OneLine(%q) = %q, want %q", text, got, want)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestNotHTTP(t *testing.T) {
 		"http://" + l.Addr().String():                    "EOF: check that an HTTP server listens on this port",
 	} {
 		if _, err := Attach(t.Context(), target.Target{URLs: []string{url}, FirstOrder: 1}); err == nil || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("%s: %v; want …%s", url, err, want)
+			t.Errorf("Attach(%s): %v; want …%s", url, err, want)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestAttach(t *testing.T) {
 		f, err := Attach(t.Context(), tc.target)
 		if tc.refused != "" {
 			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.refused) {
-				t.Errorf("%s: %v; want …%s…", tc.name, err, tc.refused)
+				t.Errorf("%s: error %v; want …%s…", tc.name, err, tc.refused)
 			}
 			continue
 		}
@@ -184,7 +184,7 @@ func TestOpenByCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		if first, err := f.Create(t.Context(), 3, 1); first != want || (err == nil) != (want > 0) {
-			t.Errorf("%s: %d, %v", answer, first, err)
+			t.Errorf("%s: Create: %d, %v", answer, first, err)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestTargetsWithoutMetrics(t *testing.T) {
 		began := time.Now()
 		got, err := f.Drain(t.Context(), 0, time.Minute)
 		if !errors.Is(err, ErrNoMetrics) || got.RedisCommands == 0 && err == nil || time.Since(began) > 30*time.Second {
-			t.Errorf("%q: %+v, %v", text, got, err)
+			t.Errorf("%q: Drain: %+v, %v", text, got, err)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestCountersAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := f.Counters(t.Context()); err != nil || got != want {
-			t.Errorf("%+v, %v, want %+v", got, err, want)
+			t.Errorf("Counters: %+v, %v, want %+v", got, err, want)
 		}
 		if _, err := f.Drain(t.Context(), 554, 50*time.Millisecond); err == nil {
 			t.Error("drained, although 555 grabs are running")
@@ -259,7 +259,7 @@ func TestLongestTTLCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := f.Use(t.Context(), "b"); (err != nil) != fails || !fails && got != longest {
-			t.Errorf("%s: %v, %v; want %v", reports, got, err, longest)
+			t.Errorf("%s: Use: %v, %v; want %v", reports, got, err, longest)
 		}
 	}
 }
@@ -278,7 +278,7 @@ func TestAttachToListed(t *testing.T) {
 	} {
 		_, err := Attach(t.Context(), target.Target{URLs: []string{source + registry}})
 		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want …%s…", source, err, says)
+			t.Errorf("Attach(%s) = %v, want …%s…", source, err, says)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
 		f := newFleet("")
 		f.Instances = []*Instance{{ID: "target", URL: target.URL}}
 		if first, err := f.Create(t.Context(), 3, wanted.units); (err == nil) != wanted.ok {
-			t.Errorf("%s: %d, %v", answer, first, err)
+			t.Errorf("%s: Create: %d, %v", answer, first, err)
 		}
 		target.Close()
 	}

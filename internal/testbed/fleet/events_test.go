@@ -58,7 +58,7 @@ func TestIncompleteEventsStayIncomplete(t *testing.T) {
 					t.Fatalf("%q: read %d events, want %d; %d files are bad: %v", combination, read, want, bad, err)
 				}
 				if slices.Contains(combination, "missing") != errors.Is(err, os.ErrNotExist) {
-					t.Errorf("%q: %v", combination, err)
+					t.Errorf("files %q: error %v", combination, err)
 				}
 			}
 		}

@@ -1,10 +1,10 @@
 // Package fleet starts and controls the service instances under test. An instance receives grab
 // requests, in which a driver tries to win an order.
 //
-// An instance can be a process of this program, a process of another service, or a service that
-// already runs elsewhere. The fleet has most control over instances of this program: it restarts
-// them with given settings, pauses their calls, sets their clocks, and reads their event files.
-// Start reading at Fleet.
+// An instance can be a process of this program, a process of another service, or a service that already
+// runs elsewhere. The fleet has most control over instances of this program. It restarts them with
+// given settings, pauses their calls, sets their clocks, and reads their event files. Start reading at
+// Fleet.
 package fleet
 
 import (

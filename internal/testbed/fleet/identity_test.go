@@ -86,8 +86,8 @@ func TestListenersOnOnePort(t *testing.T) {
 }
 
 // TestNamesInAnswersAreNoEvidence checks that instances are not counted by the names in their
-// responses: two instances with one name count as two, and one instance at two addresses counts as
-// one.
+// responses. Two instances with one name must count as two, and one instance at two addresses must
+// count as one.
 func TestNamesInAnswersAreNoEvidence(t *testing.T) {
 	for _, answers := range []map[string]string{
 		{"GET /healthz": `{"instance":"shop"}`},

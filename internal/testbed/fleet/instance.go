@@ -34,8 +34,9 @@ type Instance struct {
 	URL            string
 	StartTook      time.Duration // how long the last start took; 0 if the user started it
 	control.Client               // controls the instance through Call
-	// AwaitsDatabase reports whether the instance has waited for at least the duration long for the reply to a
-	// statement that may wait for a row lock. It returns false if the instance has no proxies.
+	// AwaitsDatabase reports whether the instance has been waiting for a reply for at least the
+	// duration long. Only statements that may wait for a row lock count. It returns false if the
+	// instance has no proxies.
 	AwaitsDatabase func(long time.Duration) bool
 
 	fleet    *Fleet

@@ -74,8 +74,8 @@ func TestAwaitQuietByDefinition(t *testing.T) {
 	}
 }
 
-// TestAwaitsDatabase checks that an instance awaits the database only while a statement runs that may wait for a row
-// lock, and only once it has run long enough.
+// TestAwaitsDatabase checks when an instance awaits the database. This is so only while a statement
+// runs that may wait for a row lock, and only once it has run long enough.
 func TestAwaitsDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newFleet("").newInstance(0)
@@ -105,7 +105,7 @@ func TestAwaitsDatabase(t *testing.T) {
 		} {
 			_ = in.wires.tap(t.Context(), wire.Event{Server: "db", Text: text}, func(context.Context) error {
 				if got := in.AwaitsDatabase(0); got != want {
-					t.Errorf("%s: %v, want %v", text, got, want)
+					t.Errorf("%s: AwaitsDatabase: %v, want %v", text, got, want)
 				}
 				return nil
 			})

@@ -50,13 +50,13 @@ func TestParseService(t *testing.T) {
 		s, err := ParseService(tt.text)
 		if err != nil {
 			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
+				t.Errorf("ParseService(%s): error %v, want %q", tt.text, err, tt.want)
 			}
 			continue
 		}
 		exe, args, env, err := s.fill("8004", 2, at, u)
 		if got := strings.Join(slices.Concat(env, []string{exe}, args), "|"); got != tt.want || err != nil {
-			t.Errorf("%s: %s, %v, want %s", tt.text, got, err, tt.want)
+			t.Errorf("ParseService(%s): %s, %v, want %s", tt.text, got, err, tt.want)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestParseMigration(t *testing.T) {
 		"migrate {port}": "there is no placeholder {port}", "migrate '": "the quote ' is not closed: add a second '",
 	} {
 		if _, err := ParseMigration(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("ParseMigration(%q) = %v, want %q", text, err, want)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestNoShell(t *testing.T) {
 	} {
 		m, err := ParseMigration(text)
 		if got := m.command.noShell(); err != nil || !strings.Contains(got, want) || (got == "") != (want == "") {
-			t.Errorf("%q: %q, %v, want …%s…", text, got, err, want)
+			t.Errorf("%q: noShell: %q, %v, want …%s…", text, got, err, want)
 		}
 	}
 }
@@ -116,10 +116,10 @@ func TestCallsOfAGrab(t *testing.T) {
 	} {
 		op, ok := w.call(wire.Event{Server: tt.server, Text: tt.text})
 		if got := string(op.Phase); got != tt.want || ok != (tt.want != "") {
-			t.Errorf("%s: %q, %v, want %q", tt.text, got, ok, tt.want)
+			t.Errorf("name of the call %s: %q, %v, want %q", tt.text, got, ok, tt.want)
 		}
 		if ok && (op.Order != 7 || op.Driver != 3 || op.Target != tt.server) {
-			t.Errorf("%s: %+v", tt.text, op)
+			t.Errorf("call %s belongs to %+v", tt.text, op)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestCallsOfAGrab(t *testing.T) {
 func TestLongOrderIDs(t *testing.T) {
 	for _, id := range []string{"1234567890123456789", "0123456789abcdef0123456789abcdef", "123e4567-e89b-12d3-a456-426614174000"} {
 		if got := withoutIDs("SET grab:"+id+" NX", id, nil); got != "SET grab:* NX" {
-			t.Errorf("%s: %q", id, got)
+			t.Errorf("withoutIDs(%s): %q", id, got)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestSaysTaken(t *testing.T) {
 		"": false,
 	} {
 		if got := saysTaken(log); got != want {
-			t.Errorf("%q: %v", log, got)
+			t.Errorf("saysTaken(%q): %v", log, got)
 		}
 	}
 }
@@ -325,7 +325,7 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	in.fleet.IgnoreNumbers("redis GET shard:5")
 	dry = append(dry, names("GET shard:6", "EVALSHA a1b2c3d shard:6")...)
 	if want := []string{"redis GET shard:{n}", "redis EVALSHA a1b2c3d shard:6"}; !slices.Equal(dry[3:], want) {
-		t.Errorf("%q, want %q", dry[3:], want)
+		t.Errorf("names of the calls are %q, want %q", dry[3:], want)
 	}
 	if got := in.NameOfKey("shard:6") + " " + in.NameOfKey("other:6"); got != "shard:{n} other:6" {
 		t.Errorf("keys: %s", got)
@@ -380,7 +380,7 @@ func TestTokensInKeys(t *testing.T) {
 			"GET seat:7:" + base36:             "redis GET seat:*:" + base36,
 		} {
 			if got := name(text); got != want {
-				t.Errorf("%s: %q, want %q", text, got, want)
+				t.Errorf("name(%s) = %q, want %q", text, got, want)
 			}
 		}
 		if got := in.NameOfKey("lock:7:"+nanoid) + " " + in.NameOfKey("lock:7:winner"); got != "lock:*:{token} lock:*:winner" {
@@ -448,7 +448,7 @@ func TestTransactionsOfATask(t *testing.T) {
 	}
 	want := "mysql SELECT jobs 1, mysql SELECT jobs 2, mysql DELETE old 1, mysql BEGIN 1, mysql UPDATE orders 1, mysql INSERT wins 1, mysql COMMIT 1, mysql ROLLBACK 1, mysql BEGIN + UPDATE orders + COMMIT 1, mysql SELECT jobs 3, mysql UPDATE orders 2, mysql COMMIT 2, mysql SELECT jobs 4"
 	if names := strings.Join(got, ", "); err != nil || names != want {
-		t.Errorf("%s, %v; want %s", names, err, want)
+		t.Errorf("calls of the grab are %s, %v; want %s", names, err, want)
 	}
 }
 
