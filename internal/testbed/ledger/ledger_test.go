@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 	} {
 		err := ledger.Check(tc.dsn, tc.query)
 		if tc.wrong == "" && err != nil || tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)) {
-			t.Errorf("%s, %s: %v; want …%s…", tc.dsn, tc.query, err, tc.wrong)
+			t.Errorf("Check: %s, %s: %v; want …%s…", tc.dsn, tc.query, err, tc.wrong)
 		}
 		if err != nil && strings.Contains(err.Error(), "se cret") {
 			t.Errorf("the error contains the password: %v", err)
@@ -100,19 +100,19 @@ func TestCheckRefusesMerging(t *testing.T) {
 				allowed := bare == "UNION" && strings.HasPrefix(after, " ALL")
 				for _, q := range []string{q, strings.ToLower(q)} {
 					if err := ledger.Check(dsn, q); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), bare) {
-						t.Errorf("%s, %s: %v", dsn, q, err)
+						t.Errorf("Check: %s, %s: %v", dsn, q, err)
 					}
 				}
 			}
 			for _, column := range []string{"w." + bare, "o AS " + bare} {
 				if err := ledger.Check(dsn, "SELECT o, d, "+column+" FROM w WHERE o BETWEEN ? AND ?"); err != nil {
-					t.Errorf("%s, %s: %v", dsn, column, err)
+					t.Errorf("Check: %s, %s: %v", dsn, column, err)
 				}
 			}
 		}
 		for _, column := range []string{"a, offset", "a, top"} {
 			if err := ledger.Check(dsn, "SELECT "+column+" FROM w WHERE o BETWEEN ? AND ?"); err != nil {
-				t.Errorf("%s, %s: %v", dsn, column, err)
+				t.Errorf("Check: %s, %s: %v", dsn, column, err)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func TestCheckReadsBackslashes(t *testing.T) {
 			for text, ends := range map[string]bool{`\`: !escapes, `\\`: true, `\q`: escapes, `a\b`: true, `\\q`: false} {
 				q := "SELECT o, d FROM w WHERE x = " + quote + strings.ReplaceAll(text, "q", quote) + quote + " AND o BETWEEN ? AND ?"
 				if err := ledger.Check(dsn, q); (err == nil) != ends {
-					t.Errorf("%s, %s: %v", dsn, q, err)
+					t.Errorf("Check: %s, %s: %v", dsn, q, err)
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func TestCheckReadsTexts(t *testing.T) {
 					"SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = " + text,
 				} {
 					if err := ledger.Check(dsn, q); err != nil {
-						t.Errorf("%s, %s: %v", dsn, q, err)
+						t.Errorf("Check: %s, %s: %v", dsn, q, err)
 					}
 				}
 				if err := ledger.Check(dsn, "SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = "+text+" AND y = ?"); err == nil {
@@ -164,7 +164,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, q string) {
 		for _, dsn := range []string{mysqlDSN, postgresDSN, "sqlite:x"} {
 			if err := ledger.Check(dsn, q); err != nil && !errors.Is(err, ledger.ErrQuery) && q != "" {
-				t.Errorf("%s, %q: %v", dsn, q, err)
+				t.Errorf("Check: %s, %q: %v", dsn, q, err)
 			}
 		}
 	})
@@ -206,7 +206,7 @@ func open(t *testing.T, driver, dsn string) *sql.DB {
 func execute(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
 	if _, err := db.Exec(statement); err != nil {
-		t.Fatalf("%s: %v", statement, err)
+		t.Fatalf("execute %s: %v", statement, err)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestLedger(t *testing.T) {
 			got, err := d.Ledger(t.Context(), 5, 2)
 			want := []order.Grab{{Order: 5, Driver: 7}, {Order: 5, Driver: 8}, {Order: 6, Driver: 9}}
 			if err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v, %v; want %+v", got, err, want)
+				t.Errorf("Ledger returned %+v, %v; want %+v", got, err, want)
 			}
 			if ahead, err := d.ClockAhead(t.Context()); err != nil || ahead.Abs() > time.Second/2 {
 				t.Errorf("the clock is %v ahead of a database on this machine, %v", ahead, err)
@@ -273,7 +273,7 @@ func TestLedgerOfTexts(t *testing.T) {
 			got, err := d.Ledger(t.Context(), 1, 1200)
 			want := []order.Grab{{Order: 1, Driver: 3}, {Order: 700, Driver: 8}, {Order: 1200, Driver: 11}}
 			if err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v, %v; want %+v", got, err, want)
+				t.Errorf("Ledger returned %+v, %v; want %+v", got, err, want)
 			}
 			if got, err := d.Ledger(t.Context(), 2, 500); err != nil || len(got) > 0 {
 				t.Errorf("%+v, %v; want none", got, err)
@@ -340,7 +340,7 @@ func TestBadLedgers(t *testing.T) {
 					d.Close()
 				}
 				if err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("%s: %v; want …%s…", q, err, want)
+					t.Errorf("query %s: error %v; want …%s…", q, err, want)
 				}
 			}
 			var n int
@@ -382,9 +382,9 @@ func TestNumbersAsIDs(t *testing.T) {
 				}
 				switch {
 				case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-					t.Errorf("%s: %v; want …%s…", q, err, want)
+					t.Errorf("query %s: error %v; want …%s…", q, err, want)
 				case want == "" && (err != nil || len(rows) != 1 || rows[0].Order != 1):
-					t.Errorf("%s: %v, %v", q, rows, err)
+					t.Errorf("query %s: rows %v, error %v", q, rows, err)
 				}
 			}
 		})
@@ -407,7 +407,7 @@ func TestExec(t *testing.T) {
 			opened := openFiles(t)
 			// If one statement fails, the others must have no effect.
 			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (3, 0)", "INSERT INTO nosuch VALUES (3)"}); err == nil || !strings.Contains(err.Error(), "nosuch") {
-				t.Errorf("%v", err)
+				t.Errorf("Exec with a wrong statement: error %v", err)
 			}
 			var n int
 			if err := db.QueryRow("SELECT COUNT(*) FROM orders WHERE status = 0").Scan(&n); err != nil || n != 2 {
@@ -440,12 +440,12 @@ func openFiles(t *testing.T) int {
 func TestOpenMakesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.db")
 	if d, err := ledger.Open(context.Background(), "sqlite:"+path, query, nil); err == nil {
-		t.Errorf("%v", d)
+		t.Errorf("Open: %v", d)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("%s: %v", path, err)
+		t.Errorf("Open created the file %s: %v", path, err)
 	}
 	if _, err := ledger.Open(context.Background(), "u:hidden@tcp(127.0.0.1:1)/d", query, nil); err == nil || strings.Contains(fmt.Sprint(err), "hidden") {
-		t.Errorf("%v", err)
+		t.Errorf("Open: %v", err)
 	}
 }

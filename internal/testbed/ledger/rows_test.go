@@ -67,7 +67,7 @@ func TestPaddedValues(t *testing.T) {
 	execute(t, db, "INSERT INTO wins VALUES ('3   ', 'driver-7  ')")
 	got, err := d.Ledger(t.Context(), 3, 1)
 	if want := []order.Grab{{Order: 3, Driver: 7}}; err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
+		t.Errorf("Ledger returned %+v, %v; want %+v", got, err, want)
 	}
 }
 
