@@ -37,7 +37,7 @@ func TestBursts(t *testing.T) {
 	waiting.Wait()
 	var sent vegeta.Target
 	if err := targeter(w, target.Own)(&sent); err != nil || sent.URL != "b/orders/2/grab#2,2,1" {
-		t.Errorf("%q, %v", sent.URL, err)
+		t.Errorf("the second request has the URL %q, %v", sent.URL, err)
 	}
 	if pace.due(1) < pace.due(0) || w.Requests() != 2 {
 		t.Errorf("due %v and %v of %d", pace.due(0), pace.due(1), w.Requests())

@@ -39,11 +39,11 @@ func TestFailureOf(t *testing.T) {
 	} {
 		got := failureOf(tt.attack, fmt.Errorf("read: %w", tt.cause))
 		if got != tt.want {
-			t.Errorf("%v: %q, want %q", tt.cause, got, tt.want)
+			t.Errorf("failureOf(%v) = %q, want %q", tt.cause, got, tt.want)
 		}
 		text := fmt.Sprintf("Post \"http://127.0.0.1:1/orders/1/grab\": %s: %v", got, tt.cause)
 		if found := FailureOf(text); found != tt.want {
-			t.Errorf("%q: %q, want %q", text, found, tt.want)
+			t.Errorf("FailureOf(%q) = %q, want %q", text, found, tt.want)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func TestDecide(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if got, _ := io.ReadAll(resp.Body); string(got) != tt.body {
-				t.Errorf("%s; want %s", got, tt.body)
+				t.Errorf("the response is %s; want %s", got, tt.body)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestOtherHostsGetNoSecrets(t *testing.T) {
 			}
 			req.Header = http.Header{"Authorization": {"Bearer s3cret"}, "Cookie": {"session=s3cret"}, "X-Api-Key": {"s3cret"}, "X-Csrf-Token": {"s3cret"}, "X-Driver": {"3"}}
 			if _, err := Decide(next, shape, nil).RoundTrip(req); err != nil || question == nil {
-				t.Fatalf("%s: %v", at, err)
+				t.Fatalf("%s: RoundTrip: %v", at, err)
 			}
 			if question.Header.Get("X-Driver") != "3" || (question.Host == "a") != own {
 				t.Errorf("%s: asks %q with the headers %v", at, question.Host, question.Header)

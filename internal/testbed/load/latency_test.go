@@ -39,8 +39,8 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestHeld checks when a load counts as sustained: the p99 measured from the schedule must exceed the p99
-// measured from sending by at most 10 %.
+// TestHeld checks when a load counts as sustained. The p99 measured from the schedule must exceed the
+// p99 measured from sending by at most 10 %.
 func TestHeld(t *testing.T) {
 	for _, tt := range []struct {
 		scheduled, sent float64

@@ -85,7 +85,7 @@ func TestRequestSurvivesTheURL(t *testing.T) {
 		p := NewPlan([]string{tc.base}, 12, 1, 1, 1)
 		var got vegeta.Target
 		if err := targeter(p, tc.shape)(&got); err != nil || !reflect.DeepEqual(got, tc.want) {
-			t.Errorf("%+v, %v; want %+v", got, err, tc.want)
+			t.Errorf("the target is %+v, %v; want %+v", got, err, tc.want)
 		}
 		back, err := ParseRequest(got.URL)
 		if want := (Request{tc.base, 12, 1}); err != nil || back != want {

@@ -69,6 +69,6 @@ func TestSeriesHasGaps(t *testing.T) {
 	s.Add(25*time.Millisecond, time.Hour, -1)
 	o := s.OverTime()
 	if !slices.Equal(o.N, []int{1, 0, 1}) || o.P50[1] != nil || *o.SentP50[0] != 0 || *o.P99[2] < 3_600_000 {
-		t.Errorf("%+v", o)
+		t.Errorf("OverTime: %+v", o)
 	}
 }
