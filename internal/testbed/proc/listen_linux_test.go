@@ -64,7 +64,7 @@ func TestListensWithoutPermission(t *testing.T) {
 		cmd.Dir = "/"
 		attr(cmd).Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
+			t.Errorf("the test failed as another user: %v: %s", err, out)
 		}
 		return
 	}
@@ -89,8 +89,8 @@ func TestListensWithoutPermission(t *testing.T) {
 	}
 }
 
-// TestOutsider checks that Outsider finds a process, such as a service's daemon, that is connected to a
-// port but belongs to none of the given groups.
+// TestOutsider checks that Outsider finds a process that is connected to a port but belongs to none of
+// the given groups. An example is a service's daemon.
 func TestOutsider(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

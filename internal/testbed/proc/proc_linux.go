@@ -126,8 +126,8 @@ func listeners(port int) (found map[string]bool, known bool) {
 	return sockets(local, listening, fmt.Sprintf(":%04X", port))
 }
 
-// Outsider returns a process that is connected to one of the TCP ports of 127.0.0.1, but belongs neither to
-// these process groups nor to that of this program. If there is none, it returns 0.
+// Outsider returns a process that is connected to one of the TCP ports of 127.0.0.1. The process
+// belongs neither to these process groups nor to that of this program. If there is none, it returns 0.
 func Outsider(groups []int, ports ...int) (pid int) {
 	const remote, loopback, connected = 2, "0100007F", "01"
 	var addresses []string

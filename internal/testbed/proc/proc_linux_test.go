@@ -50,7 +50,7 @@ func TestFind(t *testing.T) {
 	}
 	for _, state := range []string{"a zombie", "reaped"} {
 		if _, err := Find(pid); !errors.Is(err, ErrGone) {
-			t.Errorf("%s: %v", state, err)
+			t.Errorf("Find of a process that is %s: error %v", state, err)
 		}
 		if began, runs := StartTime(pid); runs || began != "" {
 			t.Errorf("%s: began at %q, runs %v", state, began, runs)
@@ -235,6 +235,6 @@ func TestEndWithParent(t *testing.T) {
 	EndWithParent(cmd)
 	NewProcessGroup(cmd)
 	if a := cmd.SysProcAttr; a.Pdeathsig != syscall.SIGTERM || !a.Setpgid {
-		t.Errorf("%+v", a)
+		t.Errorf("the attributes of the process are %+v", a)
 	}
 }
