@@ -60,7 +60,7 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// lockPostgresTable finds the table in all schemas and regardless of case, because its name was read
+// lockPostgresTable finds the table in all schemas and regardless of case. The table's name was read
 // from a statement that may have omitted the schema or the quotes.
 const lockPostgresTable = `DO $$ DECLARE found text := (SELECT string_agg(oid::regclass::text, ', ')
 	FROM pg_class WHERE relkind IN ('r', 'p', 'v') AND relnamespace <> 'information_schema'::regnamespace AND lower(relname) = lower('%s'));

@@ -109,7 +109,7 @@ func TestCleanUpEndsWhatItCan(t *testing.T) {
 		}
 		err = cleanUp(dir)
 		if wrong := what != "complete" && what != "missing"; (err != nil) != wrong {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("list of children is %s: error %v", what, err)
 		}
 		if listed := what != "missing" && what != "file"; Alive(child.Process.Pid) == listed {
 			t.Errorf("%s: the child runs: %v", what, !listed)
@@ -143,9 +143,9 @@ func TestEnded(t *testing.T) {
 	}
 	ended := s.Ended()
 	if len(ended) != 1 {
-		t.Fatalf("got %q", ended)
+		t.Fatalf("Ended: got %q", ended)
 	}
 	if want := "redis ended at " + s.procs[0].at.Format(time.TimeOnly) + ": signal: terminated"; ended[0] != want {
-		t.Errorf("got %q, want %q", ended[0], want)
+		t.Errorf("Ended returned %q, want %q", ended[0], want)
 	}
 }

@@ -31,7 +31,7 @@ func TestPostgres(t *testing.T) {
 	execute := func(conn *pgx.Conn, statement string) {
 		t.Helper()
 		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Errorf("%s: %v", statement, err)
+			t.Errorf("execute %s: %v", statement, err)
 		}
 	}
 	first := connect()

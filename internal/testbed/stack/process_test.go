@@ -115,7 +115,7 @@ func TestStop(t *testing.T) {
 func TestSpawnFails(t *testing.T) {
 	s := embedded(t)
 	if _, err := s.Spawn(t.Context(), "ghost", "no-such-program", nil, nil); !errors.Is(err, exec.ErrNotFound) {
-		t.Errorf("got %v, want %v", err, exec.ErrNotFound)
+		t.Errorf("Spawn: got %v, want %v", err, exec.ErrNotFound)
 	}
 	_, err := s.Spawn(t.Context(), "relative", "bin/no-such-program", nil, nil)
 	if dir, _ := os.Getwd(); err == nil || !strings.HasPrefix(err.Error(), "cannot start relative: ") || !strings.HasSuffix(err.Error(), ". The path is relative to the working directory "+dir) {
@@ -131,7 +131,7 @@ func TestSpawnFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Spawn(ctx, "cancelled", "sleep", []string{"600"}, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want %v", err, context.Canceled)
+		t.Errorf("Spawn: got %v, want %v", err, context.Canceled)
 	}
 	for _, pid := range s.Pids()[1:] {
 		if stack.Alive(pid) {

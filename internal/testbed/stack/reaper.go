@@ -248,8 +248,8 @@ const (
 	killTimeout = 5 * time.Second // how long a slow disk may delay a process's exit
 )
 
-// markOf returns the environment variable by which the reaper recognizes the processes of a run, even if they
-// have left the process group in which they were started.
+// markOf returns the environment variable by which the reaper recognizes the processes of a run. It
+// recognizes them even if they have left the process group in which they were started.
 func markOf(dir string) string { return "GRABLAB_STACK=" + dir }
 
 // endAll ends process groups, and the other processes of the run in dir, with SIGTERM, and then with SIGKILL if

@@ -99,7 +99,7 @@ func TestStartNeedsAHelper(t *testing.T) {
 	self = ""
 	defer func() { self = exe }()
 	if _, err := Start(t.Context(), Config{Kind: Embedded}); err != errNot {
-		t.Errorf("got %v, want %v", err, errNot)
+		t.Errorf("Start: got %v, want %v", err, errNot)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestNames(t *testing.T) {
 		{"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n", "Valkey 8.0.1"},
 	} {
 		if got := parseInfo(tt.info).version; got != tt.want {
-			t.Errorf("%q: %q, want %q", tt.info, got, tt.want)
+			t.Errorf("name of %q: %q, want %q", tt.info, got, tt.want)
 		}
 	}
 }

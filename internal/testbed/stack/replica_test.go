@@ -145,7 +145,7 @@ func TestExternalSentinel(t *testing.T) {
 	}
 	external := start(t, cfg)
 	if external.RedisVersion != s.RedisVersion || external.Redis != "" || external.SentinelMaster != rep.Server {
-		t.Errorf("%q, %+v", external.RedisVersion, external.Addresses)
+		t.Errorf("the external stack reports %q, %+v", external.RedisVersion, external.Addresses)
 	}
 	failsToStart(t, cfg, []badConfig{
 		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master with the name "nobody"`},
@@ -196,7 +196,7 @@ func TestReplicaDetour(t *testing.T) {
 		&stack.Replica{Server: "redlock-2", Sentinel: "s:2"},
 	)
 	if got.Redis != "" || strings.Join(got.Sentinel, ",") != "s:1" || got.SentinelMaster != "redis" || strings.Join(got.Redlock, ",") != "a:1,redlock-2@s:2" {
-		t.Errorf("%+v", got)
+		t.Errorf("Via returned %+v", got)
 	}
 	if a.Redis != "r:1" || a.Redlock[1] != "b:2" {
 		t.Errorf("the original addresses have changed: %+v", a)

@@ -1,13 +1,13 @@
-// Package stack provides the servers that the instances use: Redis, the Redlock nodes, the
-// database, ZooKeeper and etcd. Start takes the servers that the chosen strategies need, and
-// returns a Stack once all of these servers respond. The Stack knows their addresses and versions,
-// and its methods inject faults into the servers. Close stops everything.
+// Package stack provides the servers that the instances use: Redis, the Redlock nodes, the database,
+// ZooKeeper and etcd. Start takes the servers that the chosen strategies need, and returns a Stack once
+// all of these servers respond. The Stack knows their addresses and versions, and its methods inject
+// faults into the servers. Close stops everything.
 //
 // There are three kinds of stack. The embedded stack runs in this process, the local stack starts
 // private servers, and the external stack uses servers that others run.
 //
-// No process is left behind, no matter how this process dies: a reaper (reaper.go), which runs in
-// its own session, watches every process that a stack starts and ends it. On macOS, a process that was
+// No process is left behind, no matter how this process dies. A reaper (reaper.go), which runs in its
+// own session, watches every process that a stack starts and ends it. On macOS, a process that was
 // started only a few milliseconds before this process is killed stays. A proxy (route.go) between an
 // instance and a server simulates network faults.
 package stack

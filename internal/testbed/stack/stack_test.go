@@ -67,14 +67,14 @@ func TestStartAndClose(t *testing.T) {
 			for _, addr := range addrs {
 				seen[addr] = true
 				if err := ping(addr); err != nil {
-					t.Errorf("%s: %v", addr, err)
+					t.Errorf("ping(%s): %v", addr, err)
 				}
 			}
 			if len(seen) != 6 {
 				t.Errorf("servers share an address: %v", addrs)
 			}
 			if err := query(s.DSN); err != nil {
-				t.Errorf("%s: %v", s.DSN, err)
+				t.Errorf("query(%s): %v", s.DSN, err)
 			}
 			if info, err := os.Stat(s.Dir); err != nil || info.Mode().Perm() != 0o700 {
 				t.Errorf("folder: %v, %v", info, err)
@@ -315,7 +315,7 @@ func TestMissingPrograms(t *testing.T) {
 	stack.OnlyPATH(t, t.TempDir())
 	_, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis})
 	if !errors.Is(err, stack.ErrMissing) {
-		t.Fatalf("got %v, want %v", err, stack.ErrMissing)
+		t.Fatalf("Start: got %v, want %v", err, stack.ErrMissing)
 	}
 	for _, want := range []string{"redis-server", "mariadbd", "apt-get install redis-server mariadb-server", "brew install redis mariadb"} {
 		if !strings.Contains(err.Error(), want) {
@@ -349,7 +349,7 @@ func TestAFailedStartShowsTheLog(t *testing.T) {
 	fake(t, "redis-server", "echo the disk is made of cheese; exit 3\n")
 	_, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis})
 	if err == nil || !strings.Contains(err.Error(), "made of cheese") {
-		t.Errorf("got %v", err)
+		t.Errorf("Start: got %v", err)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestAServerThatIsNotOursIsNotUsed(t *testing.T) {
 	fake(t, "redis-server", fmt.Sprintf("setsid %s \"$@\" &\necho $! >> %s\nwait\n", redis, pids))
 	_, err = stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis})
 	if err == nil || !strings.Contains(err.Error(), "answers at this address") {
-		t.Errorf("got %v", err)
+		t.Errorf("Start: got %v", err)
 	}
 	text, err = os.ReadFile(pids)
 	if err != nil {
@@ -435,7 +435,7 @@ func TestCancelledStart(t *testing.T) {
 			log := &startLog{Handler: slog.NewTextHandler(io.Discard, nil), at: at, then: cancel}
 			s, err := stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: everything, Log: slog.New(log)})
 			if !errors.Is(err, context.Canceled) {
-				t.Fatalf("got %v, %v", s, err)
+				t.Fatalf("Start: got %v, %v", s, err)
 			}
 			for _, pid := range log.pids {
 				if stack.Alive(pid) {
