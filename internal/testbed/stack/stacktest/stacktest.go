@@ -34,8 +34,8 @@ type result struct {
 	err   error
 }
 
-// Command lets a test binary act as a hidden loadgen command: if the first argument is Name, the
-// binary runs the function instead of its tests.
+// Command lets a test binary act as a hidden loadgen command. If the first argument is Name, the binary
+// runs the function instead of its tests.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
