@@ -28,12 +28,12 @@ func TestChecks(t *testing.T) {
 	} {
 		for _, text := range tt.valid {
 			if err := tt.check(text); err != nil {
-				t.Errorf("%q: %v", text, err)
+				t.Errorf("check(%q): %v", text, err)
 			}
 		}
 		for text, want := range tt.broken {
 			if err := tt.check(text); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v, want …%s…", text, err, want)
+				t.Errorf("check(%q) = %v, want …%s…", text, err, want)
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func TestResultURLs(t *testing.T) {
 	} {
 		s, _, err := Spec{Path: "/o/{order}", Grabbed: "200", Later: tt.later}.Compile()
 		if err != nil {
-			t.Fatalf("%s: %v", tt.later, err)
+			t.Fatalf("Compile with later %s: %v", tt.later, err)
 		}
 		header := http.Header{"Server": {"s"}, "Date": {"d"}}
 		if tt.header != "" {
@@ -115,7 +115,7 @@ func TestResultURLs(t *testing.T) {
 		}
 		url, undecided, err := s.ResultURL("", 7, 3, tt.status, header, []byte(tt.body))
 		if url != tt.url || undecided != (tt.status == 202) || (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {
-			t.Errorf("%+v: %q, %v, %v", tt, url, undecided, err)
+			t.Errorf("ResultURL(%+v): %q, %v, %v", tt, url, undecided, err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestIDs(t *testing.T) {
 		{"a/b", "must have 1 to 200 letters"}, {"a b", "must have"}, {`a"`, "must have"}, {"", "must have"}, {"t-1", "with the same id t-1"},
 	} {
 		if _, err := s.Add([]string{wrong.id}); err == nil || !strings.Contains(err.Error(), wrong.says) {
-			t.Errorf("%q: %v, want …%s…", wrong.id, err, wrong.says)
+			t.Errorf("Add(%q) = %v, want …%s…", wrong.id, err, wrong.says)
 		}
 	}
 	for id, want := range map[string]int64{
@@ -68,7 +68,7 @@ func TestNamedRequests(t *testing.T) {
 	}
 	path, body, header := s.Request(1, 42)
 	if string(path) != "/o/abc-1" || string(body) != `{"who":"64726976-6572-4000-8000-00000000002a"}` || header.Get("X-User") != "driver-42" {
-		t.Errorf("%s %s %v", path, body, header)
+		t.Errorf("Request: %s %s %v", path, body, header)
 	}
 	_, open, err = Spec{Path: "/o/{order_uuid}", OpenOrders: []string{"sql: INSERT INTO o VALUES ('{order_uuid}')"}}.Compile()
 	if err != nil {
@@ -159,12 +159,12 @@ func TestSources(t *testing.T) {
 		s, err := ParseSource(tc.text)
 		if tc.wrong != "" || err != nil {
 			if err == nil || tc.wrong == "" || !strings.Contains(err.Error(), tc.wrong) {
-				t.Errorf("%s: %v; want …%s…", tc.text, err, tc.wrong)
+				t.Errorf("ParseSource(%s): error %v; want …%s…", tc.text, err, tc.wrong)
 			}
 			continue
 		}
 		if got := strings.Join(s.In(http.Header{"Location": {"/o/9"}}, []byte(tc.body)), " "); got != tc.want {
-			t.Errorf("%s: %q, want %q", tc.text, got, tc.want)
+			t.Errorf("IDs from %s: %q, want %q", tc.text, got, tc.want)
 		}
 	}
 	if _, err := ParseRule("json:.orders[*].id==7"); err == nil || !strings.Contains(err.Error(), "a rule reads one field") {

@@ -15,8 +15,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes how to get results from a service that responds before it knows them, so that the
-// client must ask for each result with another request.
+// Later describes how to get results from a service that responds before it knows them. The client must
+// then ask for each result with another request.
 type Later struct {
 	undecided Rule     // matches responses that do not contain the result
 	path      Template // result path, relative to the base URL, or its part before the ID; empty if from is the whole URL
@@ -27,9 +27,9 @@ type Later struct {
 // idInPath matches a path's placeholder for an ID from the response, such as {json:.id} or {.id}.
 var idInPath = regexp.MustCompile(`\{((?:json:|xml:|text:|header:|\.)[^}]*)\}`)
 
-// ParseLater parses text of the form RULE -> PLACE. The rule matches responses without a result.
-// The place tells where to ask for the result: at a path with {order}, {driver} and an ID from the
-// response, such as {json:.id}, or at a URL in the response, such as header:Location.
+// ParseLater parses text of the form RULE -> PLACE. The rule matches responses without a result. The
+// place tells where to ask for the result. It is either a URL in the response, such as header:Location,
+// or a path. A path may contain {order}, {driver} and an ID from the response, such as {json:.id}.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {

@@ -32,12 +32,12 @@ func TestTemplate(t *testing.T) {
 		got, err := ParseTemplate(tc.text, names...)
 		if tc.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.wrong) {
-				t.Errorf("%q: %v; want …%s…", tc.text, err, tc.wrong)
+				t.Errorf("ParseTemplate(%q): error %v; want …%s…", tc.text, err, tc.wrong)
 			}
 			continue
 		}
 		if err != nil || got.Fill(Values{"order": 7, "driver": 42}) != tc.want || got.String() != tc.text {
-			t.Errorf("%q: %q, %q, %v; want %q", tc.text, got.Fill(Values{"order": 7, "driver": 42}), got, err, tc.want)
+			t.Errorf("ParseTemplate(%q): filled %q, text %q, %v; want %q", tc.text, got.Fill(Values{"order": 7, "driver": 42}), got, err, tc.want)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestRules(t *testing.T) {
 	} {
 		r, err := ParseRule(tc.rule)
 		if err != nil {
-			t.Errorf("%s: %v", tc.rule, err)
+			t.Errorf("ParseRule(%s): %v", tc.rule, err)
 			continue
 		}
 		shape := Shape{Grabbed: r}
@@ -112,7 +112,7 @@ func TestStatusRules(t *testing.T) {
 			}
 			r, err := ParseRule(text)
 			if valid := status >= 100 && status <= 599; (err == nil) != valid {
-				t.Errorf("%s: %v", text, err)
+				t.Errorf("ParseRule(%s): %v", text, err)
 			}
 			if err != nil {
 				continue
@@ -180,7 +180,7 @@ func TestBadRules(t *testing.T) {
 		"200&json:.code==0,x": "write statuses or fields",
 	} {
 		if r, err := ParseRule(rule); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, %v; want …%s…", rule, r, err, want)
+			t.Errorf("ParseRule(%q): %v, %v; want …%s…", rule, r, err, want)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 	} {
 		rule, err := ParseRule(tt.rule)
 		if err != nil {
-			t.Errorf("%s: %v", tt.rule, err)
+			t.Errorf("ParseRule(%s): %v", tt.rule, err)
 			continue
 		}
 		s := Shape{Grabbed: rule}
@@ -243,7 +243,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 		"xml:grab==0": "begin with a slash", "header:a b==1": "use == or !=", "header:==1": "header name is missing", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
 	} {
 		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want …%s…", text, err, want)
+			t.Errorf("ParseRule(%s): %v; want …%s…", text, err, want)
 		}
 	}
 }
@@ -287,11 +287,11 @@ func TestMeaning(t *testing.T) {
 		if tc.spec != nil {
 			var err error
 			if shape, _, err = tc.spec.Compile(); err != nil {
-				t.Fatalf("%s: %v", tc.name, err)
+				t.Fatalf("%s: Compile: %v", tc.name, err)
 			}
 		}
 		if got := shape.Meaning(tc.status, nil, []byte(tc.body)); got != tc.want {
-			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+			t.Errorf("%s: Meaning: %+v, want %+v", tc.name, got, tc.want)
 		}
 	}
 }
@@ -318,7 +318,7 @@ func TestRequest(t *testing.T) {
 		for range 2 { // the first call must not change data that the second one uses
 			path, body, header := s.Request(7, 42)
 			if s.Method != cmp.Or(strings.ToUpper(tc.spec.Method), "POST") || string(path) != tc.path || string(body) != tc.body || !reflect.DeepEqual(header, tc.header) {
-				t.Errorf("%+v: %s %s %s %v", tc.spec, s.Method, path, body, header)
+				t.Errorf("%+v: Request: %s %s %s %v", tc.spec, s.Method, path, body, header)
 			}
 		}
 	}
@@ -362,7 +362,7 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{OpenOrders: []string{"sql: x {frist}"}}, "did you mean {first}?"},
 	} {
 		if _, _, err := tc.spec.Compile(); err == nil || !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%+v: %v; want …%s…", tc.spec, err, tc.says)
+			t.Errorf("%+v: Compile: %v; want …%s…", tc.spec, err, tc.says)
 		}
 	}
 }
@@ -375,7 +375,7 @@ func TestOpenings(t *testing.T) {
 	} {
 		_, open, err := Spec{OpenOrders: []string{tc.text}}.Compile()
 		if err != nil {
-			t.Errorf("%s: %v", tc.text, err)
+			t.Errorf("Compile of the opening %s: %v", tc.text, err)
 			continue
 		}
 		path, body := open.Call(3)
@@ -390,7 +390,7 @@ func TestOpenings(t *testing.T) {
 	}
 	want := []string{"DELETE FROM wins WHERE o BETWEEN 5 AND 6", "INSERT INTO o VALUES (5)", "INSERT INTO o VALUES (6)"}
 	if got := open.Statements(5, 2); open.ByCall() || !reflect.DeepEqual(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("Statements: %q, want %q", got, want)
 	}
 }
 
@@ -431,7 +431,7 @@ target-pid: [11, 12]
 		{"target-pid", "11,12", 20, 14},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v\ngot  %+v\nwant %+v", err, got, want)
+		t.Errorf("parseFile: error %v\ngot  %+v\nwant %+v", err, got, want)
 	}
 }
 
@@ -466,7 +466,7 @@ func TestBadFiles(t *testing.T) {
 		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment variable GRABLAB_NO_SUCH_VARIABLE is not set: set it before the run",
 	} {
 		if got, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %+v, %v; want …%s…", text, got, err, want)
+			t.Errorf("parseFile(%q): %+v, %v; want …%s…", text, got, err, want)
 		}
 	}
 	if _, err := ReadFile(filepath.Join(t.TempDir(), "none.yaml")); !os.IsNotExist(err) {
@@ -498,7 +498,7 @@ func TestExpectations(t *testing.T) {
 	got, err := parseExpectations([]byte("none: unsafe\nrlock:\n  none: safe\n  pause: unsafe\n"))
 	want := []Expectation{{"none", catalog.NoFault, catalog.Unsafe, 1}, {"rlock", catalog.NoFault, catalog.Safe, 3}, {"rlock", catalog.Pause, catalog.Unsafe, 4}}
 	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
+		t.Errorf("parseExpectations: %v, %v; want %v", got, err, want)
 	}
 	for text, want := range map[string]string{
 		"none: unsave":                 `1:7: there is no verdict "unsave"; did you mean unsafe?`,
@@ -508,7 +508,7 @@ func TestExpectations(t *testing.T) {
 		"a: safe\nb:\n  earthquake: x": `3:3: there is no fault "earthquake"`,
 	} {
 		if got, err := parseExpectations([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, %v; want …%s…", text, got, err, want)
+			t.Errorf("parseExpectations(%q): %v, %v; want …%s…", text, got, err, want)
 		}
 	}
 }
@@ -569,7 +569,7 @@ func FuzzFile(f *testing.F) {
 		}
 		for _, s := range settings {
 			if !strings.Contains(FileSchema, `"`+s.Key+`"`) || s.Line < 1 {
-				t.Errorf("%q: %+v", text, s)
+				t.Errorf("setting from %q: %+v", text, s)
 			}
 		}
 		_, _ = parseExpectations(text)
@@ -629,7 +629,7 @@ func TestTextOfAnElement(t *testing.T) {
 		before = strings.ReplaceAll(before, "code", "i")
 		body := "<grab>" + before + "<code>" + inner + "</code>after</grab>"
 		if got, ok := inXML([]byte(body), "/grab/code"); !ok || got != want {
-			t.Fatalf("%s: %q, %v; want %q", body, got, ok, want)
+			t.Fatalf("inXML(%s): %q, %v; want %q", body, got, ok, want)
 		}
 	}
 }
@@ -650,7 +650,7 @@ func TestIDsInResultURLs(t *testing.T) {
 		body, _ := json.Marshal(map[string]string{"id": id})
 		at, undecided, err := shape.ResultURL("", 7, 3, 202, nil, body)
 		if err != nil || !undecided {
-			t.Fatalf("%q: %q, %v", id, at, err)
+			t.Fatalf("%q: ResultURL: %q, %v", id, at, err)
 		}
 		base, _ := url.Parse("http://127.0.0.1/orders/7")
 		u, err := base.Parse(at)
