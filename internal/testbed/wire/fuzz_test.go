@@ -368,7 +368,7 @@ func TestGreeting(t *testing.T) {
 	binary.LittleEndian.PutUint16(want[lower:], 0xffff&^(clientSSL|clientCompress))
 	binary.LittleEndian.PutUint16(want[lower+5:], 0xffff&^((clientQueryAttrs|clientZstd)>>16))
 	if err := s.greet(hello); err != nil || !bytes.Equal(hello, want) {
-		t.Errorf("%q, %v, want %q", hello, err, want)
+		t.Errorf("greet: %q, %v, want %q", hello, err, want)
 	}
 }
 
@@ -425,7 +425,7 @@ func TestStatementText(t *testing.T) {
 		"SELECT 1; -- ; DELETE FROM a\nDELETE FROM `a;b`": "SELECT + DELETE a;b",
 	} {
 		if got := statementText([]byte(sql)); got != want {
-			t.Errorf("%s: %q, want %q", sql, got, want)
+			t.Errorf("statementText(%s) = %q, want %q", sql, got, want)
 		}
 	}
 }
@@ -442,7 +442,7 @@ func TestTables(t *testing.T) {
 		"SELECT 1": "", "": "",
 	} {
 		if got := strings.Join(Tables(query), " "); got != want {
-			t.Errorf("%s: %q, want %q", query, got, want)
+			t.Errorf("Tables(%s) = %q, want %q", query, got, want)
 		}
 	}
 }

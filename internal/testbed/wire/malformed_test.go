@@ -75,7 +75,7 @@ func TestMySQLErrors(t *testing.T) {
 		"\xff": "error", "\xff\x28": "error", "\xff\x28\x04": "1064 ", "\xff\x28\x04#42": "1064 #42", "\xff\x28\x04#42000": "1064 ", "\xff\x28\x04#42000no": "1064 no", "\xff\x28\x04no state": "1064 no state",
 	} {
 		if got := errorIn([]byte(text)).Error(); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+			t.Errorf("error in %q: %q, want %q", text, got, want)
 		}
 	}
 	var s session

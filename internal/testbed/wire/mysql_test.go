@@ -50,7 +50,7 @@ func exec(tb testing.TB, conn *sql.Conn, statements ...string) {
 	tb.Helper()
 	for _, s := range statements {
 		if _, err := conn.ExecContext(tb.Context(), s); err != nil {
-			tb.Fatalf("%s: %v", s, err)
+			tb.Fatalf("execute %s: %v", s, err)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestMySQL(t *testing.T) {
 	for id, want := range map[int]string{1: "a", 2: "b"} {
 		var v string
 		if err := tx.QueryRowContext(ctx, "SELECT v FROM wired WHERE id = ?", id).Scan(&v); err != nil || v != want {
-			t.Errorf("%q, %v", v, err)
+			t.Errorf("the row has the value %q, %v", v, err)
 		}
 	}
 	stmt, err := tx.PrepareContext(ctx, "UPDATE wired SET v = ? WHERE id = ?")
@@ -111,7 +111,7 @@ func TestMySQL(t *testing.T) {
 		results = append(results, got)
 	}
 	if err := rows.Close(); err != nil || fmt.Sprint(results) != "[[1 2] [] [7]]" {
-		t.Errorf("%v, %v", results, err)
+		t.Errorf("results are %v, %v", results, err)
 	}
 	exec(t, conn, "SET autocommit = 1")
 

@@ -41,7 +41,7 @@ func postgresExec(t *testing.T, conn *pgx.Conn, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
 		if _, err := conn.Exec(t.Context(), s); err != nil {
-			t.Fatalf("%s: %v", s, err)
+			t.Fatalf("execute %s: %v", s, err)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestPostgres(t *testing.T) {
 	for id, want := range []string{1: "a", 2: "b"} {
 		var v string
 		if err := tx.QueryRow(ctx, "SELECT v FROM wired WHERE id = $1 FOR UPDATE", id).Scan(&v); id > 0 && (err != nil || v != want) {
-			t.Errorf("%q, %v", v, err)
+			t.Errorf("the row has the value %q, %v", v, err)
 		}
 	}
 	if err := tx.Commit(ctx); err != nil {

@@ -139,7 +139,7 @@ func TestHold(t *testing.T) {
 				go func() {
 					defer close(done)
 					if n, err := c.Incr(ctx, "held").Result(); n != 1 || err != nil {
-						t.Errorf("%d, %v", n, err)
+						t.Errorf("INCR returned %d, %v", n, err)
 					}
 				}()
 				await(t, "held", g.held)
@@ -147,13 +147,13 @@ func TestHold(t *testing.T) {
 					t.Fatal(err)
 				}
 				if m, err := sub.ReceiveMessage(ctx); err != nil || m.Payload != "news" {
-					t.Errorf("%v, %v", m, err)
+					t.Errorf("the subscriber received %v, %v", m, err)
 				}
 				if err := sub.Ping(ctx); err != nil {
 					t.Error(err)
 				}
 				if m, err := sub.Receive(ctx); err != nil {
-					t.Errorf("%v, %v", m, err)
+					t.Errorf("the subscriber received %v, %v", m, err)
 				}
 				want := ""
 				if after {
@@ -187,7 +187,7 @@ func TestPush(t *testing.T) {
 		fmt.Fprintf(conn, "%s\r\n", command) // an inline command
 		for _, want := range replies {
 			if got := line(t, r); got != want {
-				t.Errorf("%s: %q, want %q", command, got, want)
+				t.Errorf("reply to %s: %q, want %q", command, got, want)
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func TestLargeValue(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	if n, err := c.StrLen(t.Context(), "large").Result(); n != int64(len(large)) || err != nil {
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("STRLEN returned %d, %v", n, err)
 	}
 	if len(said.all()) > 0 {
 		t.Errorf("said %q", said.all())
@@ -387,7 +387,7 @@ func TestNotUnderstood(t *testing.T) {
 	fmt.Fprint(conn, "PING\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO heard\r\n")
 	for _, want := range []string{"+PONG", "$5", "heard"} {
 		if got := line(t, r); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("the server replied %q, want %q", got, want)
 		}
 	}
 	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "cannot match replies to requests after the command CLIENT REPLY") {

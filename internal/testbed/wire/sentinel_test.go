@@ -172,7 +172,7 @@ func TestSentinelChannels(t *testing.T) {
 			}
 			want := []string{"subscribe: +switch-master", "subscribe: +sdown", "psubscribe: *", "Pong<still>", "unsubscribe", "unsubscribe"}
 			if !slices.Equal(heard, want) {
-				t.Errorf("%q, want %q", heard, want)
+				t.Errorf("the client received %q, want %q", heard, want)
 			}
 		})
 	}

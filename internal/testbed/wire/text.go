@@ -275,9 +275,9 @@ func locksRows(words []string) bool {
 	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
-// mainStatement returns the part of a WITH statement that gives the statement its name: the first
-// part that writes or, if there is none, the last part. If words ends before that part, it returns
-// nil.
+// mainStatement returns the part of a WITH statement that gives the statement its name. This is the
+// first part that writes or, if there is none, the last part. If words ends before that part, it
+// returns nil.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {

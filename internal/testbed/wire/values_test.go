@@ -154,7 +154,7 @@ func TestPendingRequests(t *testing.T) {
 				}
 			default:
 				if got, ok := s.pop(); !ok || got != want[0] {
-					t.Fatalf("%+v %v, want %+v", got, ok, want[0])
+					t.Fatalf("pop: %+v %v, want %+v", got, ok, want[0])
 				}
 				want = want[1:]
 			}
@@ -274,7 +274,7 @@ func TestRequestsAreNumbered(t *testing.T) {
 		cancel(nil)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("the numbered requests are %q, want %q", got, want)
 	}
 }
 
@@ -369,8 +369,8 @@ func TestMySQLFile(t *testing.T) {
 	}
 }
 
-// TestMySQLFileReply checks that the reply to LOAD DATA LOCAL is the one after the file, and not the packet with
-// which the server asks for the file.
+// TestMySQLFileReply checks which packet counts as the reply to LOAD DATA LOCAL. It must be the one
+// after the file, and not the packet with which the server asks for the file.
 func TestMySQLFileReply(t *testing.T) {
 	var s session
 	replying := &mysqlReplies{session: &s, greeted: true}
@@ -398,12 +398,13 @@ func TestClosedStatements(t *testing.T) {
 		}
 	}
 	if want := map[uint32]string{4: "SELECT b"}; !maps.Equal(s.mysql.statements, want) {
-		t.Errorf("%v, want %v", s.mysql.statements, want)
+		t.Errorf("the proxy remembers the statements %v, want %v", s.mysql.statements, want)
 	}
 }
 
-// TestLeftChannels checks that a list counts as a reply in RESP2 after the client has left its channels, even if the
-// list looks like a published message. While the client is subscribed, such a list is no reply to a PING.
+// TestLeftChannels checks that a list counts as a reply in RESP2 after the client has left its
+// channels. This must be so even if the list looks like a published message. While the client is
+// subscribed, such a list is no reply to a PING.
 func TestLeftChannels(t *testing.T) {
 	s := &session{}
 	replying := &respReplies{session: s}
@@ -466,7 +467,7 @@ func TestPostgresFastPath(t *testing.T) {
 	s.push(m.request)
 	for reply, want := range map[string]messageKind{"V\x00\x00\x00\x08\xff\xff\xff\xff": replies} {
 		if _, m, err := down.scan([]byte(reply), false); err != nil || m.kind != want {
-			t.Errorf("%q: %+v, %v", reply, m, err)
+			t.Errorf("scan(%q): %+v, %v", reply, m, err)
 		}
 		if _, m, err := down.scan([]byte("Z\x00\x00\x00\x05I"), false); err != nil || m.kind != noMessage {
 			t.Errorf("ready: %+v, %v", m, err)
