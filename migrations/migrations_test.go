@@ -23,11 +23,11 @@ func TestFiles(t *testing.T) {
 	comment := regexp.MustCompile(`--.*`)
 	for _, d := range []Dialect{MySQL, SQLite} {
 		if _, err := provider(db, d); err != nil {
-			t.Errorf("%s: %v", d, err)
+			t.Errorf("provider(%s): %v", d, err)
 		}
 		names, err := fs.Glob(files, path.Join(string(d), "*.sql"))
 		if err != nil || len(names) == 0 {
-			t.Fatalf("%s: %v, %v", d, names, err)
+			t.Fatalf("Glob(%s): %v, %v", d, names, err)
 		}
 		for _, name := range names {
 			text, err := fs.ReadFile(files, name)
