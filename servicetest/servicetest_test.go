@@ -115,7 +115,7 @@ func TestFromAnotherModule(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-test", "-deps", ".")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "grablab/servicetest\n") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("go list in the other module: %v\n%s", err, out)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestWrongService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cases) != 1 || cases[0].Result != report.Failed || !strings.Contains(cases[0].Why, "orders were grabbed more than once") || *cases[0].Cell.Grabs <= 10 {
-		t.Errorf("%+v", cases)
+		t.Errorf("the test should fail, but its cases are %+v", cases)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestOneInstanceIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cases) != 1 || cases[0].Result != report.Unknown {
-		t.Errorf("%+v", cases)
+		t.Errorf("the result should be unknown, but the cases are %+v", cases)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cases) != 2 || cases[1].Name != "foreign/pause" || cases[1].Result == report.NotRun || cases[1].Result == report.Failed || *cases[1].Cell.Struck == 0 {
-		t.Errorf("%+v", cases)
+		t.Errorf("the pause should strike and not fail, but the cases are %+v", cases)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestBadTarget(t *testing.T) {
 		"{order}":                    {URLs: []string{"http://h:1"}, Path: "/grab/{oder}"},
 	} {
 		if _, err := service.config(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+			t.Errorf("config: %v, want %q", err, want)
 		}
 	}
 }
