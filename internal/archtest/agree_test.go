@@ -14,7 +14,8 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// bounds limits the search of the explorer for the cells that match strategy and faults.
+// bounds sets limits for the explorer's search of some cells. These are the cells of the given strategy
+// and faults.
 type bounds struct {
 	strategy    string          // empty matches every strategy
 	faults      []catalog.Fault // matches any of these faults; nil matches every fault
