@@ -1,11 +1,12 @@
 // Package catalog defines the names and descriptions of properties, faults, failure modes and verdicts,
 // so that the whole program uses the same ones.
 //
-// A property is a condition that must hold. A failure mode is one way in which a lock can fail,
-// with an ID such as F1. A cell is one strategy under one fault.
+// A property is a condition that must hold. A failure mode is one way in which a lock can fail, with an
+// ID such as F1. A cell is one strategy under one fault.
 //
 // Start reading with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure mode
-// from facts about a failure. So that any package can use this one, it imports none from this module.
+// from facts about a failure. Any package can import this one, because it imports no other package of
+// this module.
 package catalog
 
 import (
