@@ -397,8 +397,8 @@ func (g *gate) withdraw(c *call) {
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
 }
 
-// subscriberLocked returns the actor for which a process subscribes, which is the process's last
-// actor that is waiting for the lock.
+// subscriberLocked returns the actor to which it attributes a process's subscription. This is the last
+// of the process's actors that wait for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOf(inst, 0)
 	for _, a := range g.world.actors {
