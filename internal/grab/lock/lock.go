@@ -290,8 +290,8 @@ type Promises struct {
 	// InOrder says which clients get the lock in order of arrival: all of them, or only those of
 	// the same process. The promise holds as long as none of their calls fails.
 	InOrder catalog.Exclusion
-	// Turns means that a renewal tells a holder's process which other processes wait. Clients that
-	// arrive in that process afterwards get the lock later than those.
+	// Turns means that a renewal tells the holder's process which other processes wait. Clients that
+	// arrive in the holder's process afterwards get the lock later than those processes.
 	Turns bool
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
 	// Clients shorten their leases by that fraction.
