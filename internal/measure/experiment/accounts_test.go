@@ -271,8 +271,8 @@ func TestCheckWins(t *testing.T) {
 	}
 }
 
-// TestExpectedOfEachSetting changes one setting at a time. A verdict must be expected only with
-// settings to which the expectations of the registry apply.
+// TestExpectedOfEachSetting changes one setting at a time. The registry states the expected verdicts
+// for certain settings. A verdict must be expected only with these settings.
 func TestExpectedOfEachSetting(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {

@@ -265,8 +265,9 @@ type probes struct {
 	busy    map[int64]bool // orders for which every probe was answered "busy"
 }
 
-// probeAll probes each order with a new driver after the load. If an order is reported as taken but has
-// no ledger row, it tries again. The service may only have reserved the order for a limited time.
+// probeAll probes each order with a new driver after the load. If a probe is answered "taken" but the
+// ledger has no row for the order, probeAll probes the order again later. The reason is that the
+// service may only have reserved the order for a limited time.
 func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
@@ -318,8 +319,8 @@ func (au *auditor) probeLater(ctx context.Context, c *Cell, first int64, rows []
 	return au.readLedger(ctx, first, c.Orders)
 }
 
-// wonWithoutRow reports whether a probe was told that it had won an order whose units all have winners, but not
-// this probe.
+// wonWithoutRow reports whether the service told a probe that it had won, although the ledger lists
+// other winners for all units of the order.
 func (p probes) wonWithoutRow(rows []order.Grab, units int) bool {
 	winners, has := check.RowsByOrder(rows), check.Pairs(rows)
 	return slices.ContainsFunc(p.won, func(won check.Pair) bool { return winners[won.Order] >= units && !slices.Contains(has, won) })

@@ -646,9 +646,9 @@ func TestAwaitsFailedRelease(t *testing.T) {
 	})
 }
 
-// TestAffectedDriverWritesFirst makes the affected driver write, or get its response, early or
-// late. In the cases in which only a write before the contenders can show a failure, a late strike
-// must not count.
+// TestAffectedDriverWritesFirst makes the affected driver write, or get its response, early or late. In
+// some cases, the test can show a failure only if this driver writes before the contenders. In these
+// cases, an injection after which it writes late must not count.
 func TestAffectedDriverWritesFirst(t *testing.T) {
 	const lease = 3 * time.Second
 	at := func(phase tap.Phase, after bool) fault.Point {

@@ -365,8 +365,8 @@ func TestChangingTokens(t *testing.T) {
 	}
 }
 
-// TestRowRelease checks that the user is told to check the release of a lock in the database, because late-release does
-// not delay it.
+// TestRowRelease covers a user's service that keeps its lock in the database. The fault late-release
+// does not delay the release of such a lock. Therefore, the user must be told to check the release.
 func TestRowRelease(t *testing.T) {
 	for command, faults := range map[string]map[catalog.Fault]bool{
 		"shop {port} {db}":       {catalog.LateRelease: true, catalog.Partition: false, catalog.Cancel: false},

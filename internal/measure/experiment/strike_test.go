@@ -614,8 +614,8 @@ func TestStopAtAMoment(t *testing.T) {
 }
 
 // TestParallelCallsStop stops some of the calls that the affected driver makes in parallel. The driver
-// counts as being at the point once all of them have stopped. If some calls never come, it counts as
-// being there a moment later.
+// has reached the point once all of these calls have stopped. If some of them never come, the driver
+// has reached it a moment after the others have stopped.
 func TestParallelCallsStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for calls := 1; calls <= 3; calls++ {

@@ -570,8 +570,9 @@ func TestLockOfAnotherSession(t *testing.T) {
 	}
 }
 
-// TestRenewalsGoOn tests a service that renews its lock forever after a fault. The extra injections
-// of the fault restart the instances, but this must not end the renewals before the probes.
+// TestRenewalsGoOn tests a service that renews its lock forever after a fault. Some injections, called
+// variations, restart the instances with other settings. These restarts must not end the renewals
+// before the test probes the service.
 func TestRenewalsGoOn(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -23,8 +23,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail lists the remote calls that a request makes without a fault. There is one list for each
-// role of a driver, such as waiting for the lock.
+// trail lists the remote calls that a request makes without a fault. There is one list for each role of
+// a driver. For example, a driver that waits for the lock makes other calls than one that gets it at
+// once.
 type trail struct {
 	calls map[fault.Role][]control.Call
 	// queued is how many calls a driver makes before it waits for a notification that the lock is

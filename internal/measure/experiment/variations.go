@@ -148,9 +148,9 @@ func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, inOutage)
 }
 
-// bothOrders reports whether to inject the fault twice at this step, because some checks, such as
-// fencing tokens, refuse only the last writer. In the first injection, the delayed driver writes last.
-// In the second, it writes first.
+// bothOrders reports whether to inject the fault twice at this step. This is necessary because some
+// checks, such as fencing tokens, refuse only the last writer. In the first injection, the delayed
+// driver writes last. In the second, it writes first.
 func (in *injection) bothOrders(p fault.Point) bool {
 	return in.traits.unknownLock && in.trail.claim != nil && p.InWork() &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal

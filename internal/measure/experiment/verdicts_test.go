@@ -199,7 +199,7 @@ func withoutRow(n int64, status int) core {
 	}
 }
 
-// forgetful makes a probe win too.
+// forgetful behaves correctly during the load, but lets a probe win an order that is already taken.
 func forgetful(s *winnersOf, a attempt) int {
 	if a.driver >= history.ProbeDriver && len(s.rows[a.order]) == 1 {
 		s.won(a.order, a.driver, 1)
