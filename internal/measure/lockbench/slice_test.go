@@ -38,8 +38,8 @@ func TestHandoffGaps(t *testing.T) {
 		"one waits":                       {[]Hold{h(0, 0, 5, 9), h(1, 0, 30, 31)}, []float64{21}},
 		"no worker waits":                 {[]Hold{h(0, 0, 5, 9), h(1, 10, 30, 31)}, nil},
 		"a worker asks at that very time": {[]Hold{h(0, 0, 5, 9), h(1, 9, 30, 31)}, []float64{21}},
-		// Worker 1 waits all the time, but worker 0 takes the lock again at once. This counts as a
-		// hand-off too.
+		// Worker 1 waits until the end, but worker 0 releases the lock and takes it again. This counts
+		// as a hand-off too.
 		"taken back":        {[]Hold{h(0, 0, 5, 9), h(0, 10, 12, 15), h(1, 0, 30, 31)}, []float64{3, 15}},
 		"between two waves": {[]Hold{h(0, 0, 5, 9), h(1, 0, 15, 19), h(0, 100, 105, 109), h(1, 100, 111, 112)}, []float64{6, 2}},
 		"an overlap":        {[]Hold{h(0, 0, 5, 9), h(1, 0, 7, 12)}, []float64{0}},
