@@ -73,8 +73,8 @@ func TestTileState(t *testing.T) {
 	}
 }
 
-// TestEveryOutcome checks which outcome each answer of an instance counts as. It also checks that the page
-// shows every count, and has a sign and a colour for every state.
+// TestEveryOutcome checks the outcome under which the lab counts each answer of an instance. It also
+// checks that the page shows every count, and has a sign and a colour for every state.
 func TestEveryOutcome(t *testing.T) {
 	var seen []grab.Outcome
 	for _, tt := range []struct {
