@@ -71,8 +71,8 @@ const (
 	AtOnce                   // the drivers continue when the fault is injected
 	Never                    // the drivers stay stopped until the test has judged the result
 	Killed                   // the drivers do not continue, because their process was killed
-	// Released is for a fault that needs no healing. The same driver tries again when the leases expire,
-	// and another one after the affected drivers have released their locks.
+	// Released is for a fault that needs no healing. When the leases expire, an affected driver tries
+	// again. After the affected drivers have released their locks, another driver tries too.
 	Released
 	HungUp // the drivers continue, but their clients have disconnected
 )
