@@ -180,7 +180,8 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// OpensOrders reports whether a call or a statement that the user has chosen opens the orders.
+// OpensOrders reports whether the fleet opens the orders through a call or an SQL statement from the
+// user.
 func (f *Fleet) OpensOrders() bool { return f.open != nil }
 
 // Create opens orders and returns the first order ID. If the service cannot open orders, it takes
