@@ -115,8 +115,8 @@ func (s *Shape) ResultURL(base string, order, driver int64, status int, header h
 	return "", true, fmt.Errorf("the answer %d has no %s at the place after \"->\": %s", status, what, catalog.Shorten(strings.TrimSpace(string(body)), 200))
 }
 
-// IsResult reports whether the response contains a grab's result: grabbed, taken or busy. A response
-// that the client asked too early or too often is not a result, even if it means busy for a grab.
+// IsResult reports whether the response contains a grab's result: grabbed, taken or busy. A response to
+// a client that asks too early or too often is never a result, even if its status usually means busy.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
 	if status == http.StatusTooManyRequests || status == http.StatusTooEarly || s.Later.lacksResult(status, header, body) {
 		return false
