@@ -46,8 +46,8 @@ func (s *strike) approach(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// sendFollower sends the second driver of an order whose first driver must have the lock before. It
-// sends that driver only once.
+// sendFollower sends the second driver of an order, unless it has done so before. The first driver must
+// already have the lock.
 func (s *strike) sendFollower(c *contest) {
 	if !c.followerSent {
 		c.followerSent = true
@@ -70,8 +70,8 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 
 // wasForwarded reports whether another instance probably handled the request. This is likely if the
 // driver won although its instance wrote nothing to the database. It is also likely if the driver was
-// refused although its instance only read from the database. A winner's instance may have asked a lock
-// server which instance leads.
+// refused although its instance only read from the database. If the driver won, calls to a lock server
+// prove nothing, because the instance may have asked only which instance leads.
 func (s *strike) wasForwarded(c *contest, m heldCalls) bool {
 	answer, _ := s.in.responses.of(c.affected)
 	worked := func(h control.Held) bool {

@@ -364,10 +364,10 @@ func TestWinnersThatDisappear(t *testing.T) {
 	}
 }
 
-// TestCountByDefinition counts random ledgers of three orders. A probe's win counts only if all units
-// of its order had winners without it, by the ledger or by the responses. Its row then counts too, and
-// so does each row of an order with too many rows. If the service may repeat rows, a driver's rows
-// count only up to the number of units that it may have.
+// TestCountByDefinition counts random ledgers of three orders. A probe's win counts only if other
+// drivers had won all units of its order, according to the ledger or the responses. The probe's row
+// then counts too, and so does each row of an order with too many rows. If the service may repeat rows,
+// a driver's rows count only up to the number of units that it may have.
 func TestCountByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 19))
 	for range 300 {

@@ -33,10 +33,10 @@ func (l slowLedger) Ledger(_ context.Context, first int64, _ int) (rows []order.
 	return rows, nil
 }
 
-// TestOpenUntilIsCertain makes the affected driver and a contender write at various times around
-// slow reads of the ledger. Everything that the strike concludes about the writes must be true. By
-// openUntil, the affected driver had not written. If endedInTime is set, it wrote before its lease
-// ended. If othersPassed is set, the contender had written.
+// TestOpenUntilIsCertain makes the affected driver and a contender write at various times around slow
+// reads of the ledger. The strike's conclusions about these writes must be true. Until openUntil, the
+// affected driver must not have written. If endedInTime is set, this driver must have written before
+// its lease ended. If othersPassed is set, the contender must have written.
 func TestOpenUntilIsCertain(t *testing.T) {
 	const takes, reads, lease = 100 * time.Millisecond, 5, 340 * time.Millisecond
 	for affected := 5 * time.Millisecond; affected < reads*takes+takes; affected += 10 * time.Millisecond {

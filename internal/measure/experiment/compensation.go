@@ -105,8 +105,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 }
 
 // settle stops watching and returns the rows that count, including wins that the service undid too
-// late. Wins that it undid in time do not count as announced. settle returns an error if it cannot tell
-// whether a win was undone in time, or if an announced winner's row never appeared.
+// late. If the service undid a win in time, the response that announced it no longer counts. settle
+// returns an error if it cannot tell whether a win was undone in time, or if an announced winner's row
+// never appeared.
 func (t *takeBacks) settle(c *Cell, a *accounting, p *probes, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

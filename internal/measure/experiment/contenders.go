@@ -86,9 +86,9 @@ func (s *strike) isTooLate(c *contest) bool {
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
-// itself makes contenders wait for that. With the user's service, it assumes the same, but waiting
-// drivers may extend the lock. Therefore, if such a fault is injected twice, awaitExpiry waits in the
-// second injection.
+// itself makes contenders wait for that. The user's service probably does so too, but its waiting
+// drivers may extend the lock. Therefore, if the fault is injected twice into such a service,
+// awaitExpiry waits in the second injection.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := len(s.in.trail.calls[fault.Waiting]) > 0 || s.in.strategy.Excludes != catalog.Global
 	if s.in.traits.unknownLock {
@@ -274,9 +274,9 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 	}
 }
 
-// waitsForOthers reports whether the affected driver has sent its write, but the database makes it
-// wait. This happens if the stopped contenders hold row or gap locks, and then they cannot write
-// second. A fault that hits the database may delay the write too, so it does not count.
+// waitsForOthers reports whether the database delays the affected driver's write because the stopped
+// contenders hold row or gap locks. The contenders can then not write second. waitsForOthers returns
+// false if the fault hits the database, because the fault itself may delay the write.
 func (s *strike) waitsForOthers() bool {
 	if !s.in.fault.Freezes && s.in.fault.Hits == 0 || s.in.struck.AwaitsDatabase == nil {
 		return false

@@ -73,8 +73,8 @@ func TestPreparedAgain(t *testing.T) {
 }
 
 // TestReasonOfMissingRows hides the rows of some winners while a fault is injected. Several reasons
-// then apply. The verdict must give the one about promised grabs without a row, because it also asks
-// about the ledger query.
+// then apply. The verdict must give the reason that promised grabs have no row, because its text also
+// advises the user to check the ledger query.
 func TestReasonOfMissingRows(t *testing.T) {
 	t.Parallel()
 	f, err := fault.Find(catalog.Pause)
@@ -464,8 +464,9 @@ func TestRunsByDefinition(t *testing.T) {
 }
 
 // TestVerdictsOfAModelAreTrue injects faults into model services of every kind. At any speed of the
-// machine, a service that wrote two winners of an order must not be called safe. A service that did not
-// must not be called unsafe. Its double-grabs must be counted correctly.
+// machine, a service that wrote two winners of an order must not be called safe. A service that never
+// wrote two winners must not be called unsafe. The double-grabs of each service must be counted
+// correctly.
 func TestVerdictsOfAModelAreTrue(t *testing.T) {
 	faults := []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.RedisRestart, catalog.Partition}
 	for bits := range 1 << 5 {

@@ -158,9 +158,10 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// hasMovedOn reports whether the affected driver has made another call to a lock server since the one at which the
-// fault hit it. Calls that may belong to another order do not count, nor do calls to other nodes at the same step. Renewals
-// do not count either, because a background task makes them while the driver still waits for its reply.
+// hasMovedOn reports whether the affected driver has made another call to a lock server since the fault
+// hit it. Calls that may belong to another order do not count, nor do calls to other nodes at the same
+// step. Renewals do not count either, because a background task makes them while the driver still waits
+// for its reply.
 func (m heldCalls) hasMovedOn(c *contest, renewal []control.Call) bool {
 	calls := m.struck[holdName(callsHold, c)]
 	i := slices.IndexFunc(calls, func(h control.Held) bool { return h.Phase == c.point.Phase && h.N == c.point.N })

@@ -419,8 +419,8 @@ func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []faul
 		f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) { return prepared, nil }
 		return in.w.inject(t.Context(), in.strategy, f), in.points, first
 	}
-	// worker.inject would end such a cell by killing an instance's process, but the model has no
-	// process.
+	// Do not call worker.inject for a fault of the course Never. It would end the cell by killing an
+	// instance's process, but the model has no process.
 	in.prepared = prepared
 	_, _ = m.Create(t.Context(), 100, 1)
 	if _, err := in.sending(in.strikeAll)(t.Context(), first); err != nil {

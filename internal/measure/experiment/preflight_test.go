@@ -157,9 +157,9 @@ func TestWrongReadyPath(t *testing.T) {
 	}
 }
 
-// TestLeaseIsTooShort tests a lock that lives longer than the lease that the user named. A pause
-// would then look harmless, because the other drivers come too early. So the inspection must report
-// the setting lease, and the verdict of a run must be unknown.
+// TestLeaseIsTooShort tests a lock that lives longer than the lease that the user named. A pause would
+// then look harmless, because the other drivers come before the lock has expired. So the inspection
+// must report the setting lease, and the verdict of a run must be unknown.
 func TestLeaseIsTooShort(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.Pause)

@@ -171,9 +171,9 @@ func TestPythonFaults(t *testing.T) {
 	}
 }
 
-// TestTrailOf checks what is inferred from the sequence of a service's calls. This is the part of the
-// grab to which each call belongs, the write, the release and the work. It is also the ledger's table
-// and the servers of the lock.
+// TestTrailOf checks what the program infers from the sequence of a service's calls. It must find the
+// write, the release, the work, and the part of the grab to which each call belongs. It must also find
+// the ledger's table and the servers of the lock.
 func TestTrailOf(t *testing.T) {
 	calls := func(names ...string) (all []control.Call) {
 		for _, name := range names {
@@ -662,11 +662,12 @@ func TestReachableCalls(t *testing.T) {
 	}
 }
 
-// TestPartsByDefinition draws random calls of a request. The claim is the first write of the
-// transaction that writes the winner last. Without a transaction, it is the first of the writes in a
-// row that end there. Calls that wait for the next job do not belong to a request that has written. The
-// release point is the first call of that part with a key that the request used before. If there is no
-// such call, it is the first call of that part.
+// TestPartsByDefinition draws random calls of a request, and compares the parts that trailOf infers
+// with their definitions. The claim is the first write of the transaction that writes the winner last.
+// If there is no transaction, several writes in a row may end with that write, and the claim is the
+// first of them. Calls that wait for the next job do not belong to a request that has written. The
+// release point is the first call of the release phase with a key that the request used before its
+// claim. If there is no such call, it is the first call of that phase.
 func TestPartsByDefinition(t *testing.T) {
 	names := []tap.Phase{
 		"mysql BEGIN", "mysql COMMIT", "mysql ROLLBACK", "mysql UPDATE orders", "mysql INSERT wins", "mysql SELECT orders",

@@ -248,9 +248,9 @@ func (t trail) changesAfter(p fault.Point) bool {
 	})
 }
 
-// These Redis commands store a value even if the key exists, so they cannot acquire a working lock. The
-// other commands in cacheCommands are those that a cache also uses. For example, a grab may read a
-// value from the cache and remove it after its write.
+// storeCommands lists the Redis commands that store a value even if the key exists, so that they cannot
+// acquire a working lock. cacheCommands lists all commands that are usual for a cache. For example, a
+// grab may read a value from the cache and remove it after its write.
 var (
 	storeCommands = []string{"SET", "SETEX", "PSETEX"}
 	cacheCommands = append([]string{"DEL", "EXISTS", "EXPIRE", "GET", "GETEX", "MGET", "PEXPIRE", "PTTL", "STRLEN", "TTL", "TYPE", "UNLINK"}, storeCommands...)
@@ -282,8 +282,9 @@ func (t trail) useOf(key string) keyUse {
 		use.unlocks = use.unlocks || !before
 		stores := slices.Contains(storeCommands, words[1])
 		use.stores = use.stores || stores
-		// A value in a cache comes from the database. A key that is stored before the order is read may be a lock that
-		// was free according to a GET.
+		// A cache stores values that come from the database. If a key is stored before the order is
+		// read, it may therefore be a lock instead. The service may have checked with GET that this
+		// lock was free.
 		use.other = use.other || refuses || !slices.Contains(cacheCommands, words[1]) || stores && !hasRead
 	}
 	return use
@@ -527,9 +528,9 @@ func withoutBackground(calls, others []control.Call) []control.Call {
 	}))
 }
 
-// withoutWinners returns the calls of background tasks without those that write to the table of the
-// winners. A task and a grab may send the same write. Its transaction may then be that of a grab, so a
-// fault must be able to hit its COMMIT.
+// withoutWinners removes the calls that write to the table of the winners from the calls of background
+// tasks, and returns the others. A task and a grab may send the same write. The transaction around such
+// a write may then belong to a grab, so a fault must be able to hit its COMMIT.
 func withoutWinners(others []control.Call, ledger string) []control.Call {
 	return catalog.Filter(others, func(c control.Call) bool { return !writesTo(c, []string{ledger}) })
 }

@@ -311,8 +311,8 @@ func TestContendersCompeteLongEnough(t *testing.T) {
 }
 
 // TestWritesBeforeTheLeaseEnds makes the contenders wait until the lease has expired. If the affected
-// driver has written by the time they begin to wait, its lease was not too short. A contender that is
-// refused later then counts as competition, as in a grab that is a single call.
+// driver has written by the time they begin to wait, it wrote while its lease was valid. A contender
+// that is refused later then counts as competition, as in a grab that is a single call.
 func TestWritesBeforeTheLeaseEnds(t *testing.T) {
 	const lease = time.Second
 	for after, early := range map[time.Duration]bool{0: true, lease / 2: false, 2 * lease: false} {

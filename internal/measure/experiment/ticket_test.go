@@ -581,7 +581,8 @@ func TestRenewalsGoOn(t *testing.T) {
 }
 
 // TestLateCommit tests a COMMIT that arrives when the network works again, although the service has
-// given it up. If another driver read the order before it, and writes afterwards, both have won.
+// given it up. If another driver read the order before the COMMIT arrived, and writes afterwards, both
+// drivers have won.
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[string]catalog.Verdict{"gives-up no-wait": catalog.Unsafe, "gives-up no-wait guarded": catalog.Safe} {

@@ -218,7 +218,7 @@ func refusesProbes(status int) core {
 	}
 }
 
-// says answers with the status to if the grab ended with the status from.
+// says replaces the status from with the status to in the answers of the core next.
 func says(from, to int, next core) core {
 	return func(s *winnersOf, a attempt) int {
 		if status := next(s, a); status != from {
