@@ -198,9 +198,9 @@ var harmless = map[catalog.Fault]string{
 	catalog.SlotMoves:        "the locks move with their slots",
 }
 
-// TestEveryFaultHasTeeth checks that each fault breaks at least one strategy that is safe without a
-// fault. A fault that harms no lock teaches nothing.
-func TestEveryFaultHasTeeth(t *testing.T) {
+// TestEveryFaultBreaksAStrategy checks that each fault breaks at least one strategy that is safe
+// without a fault. Otherwise, a test with this fault could never fail.
+func TestEveryFaultBreaksAStrategy(t *testing.T) {
 	for _, f := range fault.Faults {
 		var failing []string
 		for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {

@@ -37,10 +37,10 @@ func loadMatrix() (*experiment.Run, error) {
 	return run, nil
 }
 
-// TestRowsTellApart checks that strategies with different known failure modes have different rows in the
+// TestDifferentModesHaveDifferentRows checks that strategies with different known failure modes have different rows in the
 // reference matrix. It compares verdicts and observed failure modes, but not counts, because counts
 // depend on chance.
-func TestRowsTellApart(t *testing.T) {
+func TestDifferentModesHaveDifferentRows(t *testing.T) {
 	run, err := loadMatrix()
 	if err != nil {
 		t.Fatal(err)
