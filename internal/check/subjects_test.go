@@ -318,9 +318,9 @@ func tell(verdicts []check.Verdict) string {
 	return b.String()
 }
 
-// TestRecordKnowsNoInterleaving checks that the record is the same if the instances' events are
+// TestRecordIgnoresInterleaving checks that the record is the same if the instances' events are
 // scanned one instance after the other, beginning with the last.
-func TestRecordKnowsNoInterleaving(t *testing.T) {
+func TestRecordIgnoresInterleaving(t *testing.T) {
 	s := sound()
 	byInstance := map[string][]history.Event{}
 	for _, e := range s.events {
