@@ -56,8 +56,9 @@ func (t tree) apply(diff string) error {
 	return end()
 }
 
-// replace replaces the only occurrence of the text was in a file by the text is. It does nothing if both
-// are empty, as they are before the first hunk of a file.
+// replace replaces a text in a file. The parameter was is the old text, which must occur exactly once,
+// and the parameter is contains the new text. replace does nothing if both are empty, as they are
+// before the first hunk of a file.
 func (t tree) replace(path, was, is string) error {
 	if was == "" && is == "" {
 		return nil

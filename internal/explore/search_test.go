@@ -123,7 +123,8 @@ func TestLockThatLocksNothing(t *testing.T) {
 	}
 }
 
-// releasedTwice wraps a lock and replaces the second release of each lease by the function again.
+// releasedTwice wraps a lock. When a lease is released for the second time, releasedTwice calls the
+// function again instead of the lock's Release.
 type releasedTwice struct {
 	lock.Locker
 	again func(lock.Lease) error

@@ -83,10 +83,10 @@ func TestTrailsAreTheExplorers(t *testing.T) {
 }
 
 // partings lists the trails that may differ between a dry run and the explorer. With handoff, an
-// instance of the dry run has already waited before, and one of the explorer has not. The explorer's
-// instance therefore subscribes before it queues, and its release sends one more call to find out how
-// to hand over. With redislock and redis-stock, a second driver is refused immediately instead of
-// waiting.
+// instance of the dry run has already waited before, but an instance of the explorer has not. The
+// explorer's instance therefore subscribes before it queues, and its release sends one more call to
+// find out how to hand over. With redislock and redis-stock, a second driver is refused immediately
+// instead of waiting.
 var partings = map[string][]fault.Role{
 	"handoff":              {fault.Waiting, fault.HandingOver},
 	"redislock":            {fault.Waiting, fault.HandingOver},

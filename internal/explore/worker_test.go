@@ -10,9 +10,9 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// TestUndisturbed checks that two actors without faults break no property of any strategy, and that they
+// TestNothingBreaksWithoutFaults checks that two actors without faults break no property of any strategy, and that they
 // reach the same final state each time.
-func TestUndisturbed(t *testing.T) {
+func TestNothingBreaksWithoutFaults(t *testing.T) {
 	for _, st := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		if st.Name == "mysql-getlock-pooled" || st.Title == "" {
 			continue // needs a pool of connections, or belongs to TestSurvives
