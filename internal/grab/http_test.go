@@ -915,9 +915,9 @@ func slowToBuild(building, may chan struct{}) lock.Strategy {
 	return s
 }
 
-// TestBuildingHoldsUpNoOther checks that grabs with other strategies succeed while one strategy is
+// TestBuildingDelaysNoOther checks that grabs with other strategies succeed while one strategy is
 // still building its lock.
-func TestBuildingHoldsUpNoOther(t *testing.T) {
+func TestBuildingDelaysNoOther(t *testing.T) {
 	building, may := make(chan struct{}), make(chan struct{})
 	slow := slowToBuild(building, may)
 	r := newRig(t, settings{grab: grab.Config{Find: func(name string) (lock.Strategy, error) {

@@ -259,9 +259,9 @@ func TestOlderTokenWritesFirst(t *testing.T) {
 	}
 }
 
-// TestLooksBehindTheWork checks that a grab checks its lease after the work, because the work may last
+// TestLeaseIsCheckedAfterTheWork checks that a grab checks its lease after the work, because the work may last
 // longer than the lease.
-func TestLooksBehindTheWork(t *testing.T) {
+func TestLeaseIsCheckedAfterTheWork(t *testing.T) {
 	play(t, "setnx-check", func(s *scene) {
 		a := s.instance(func(c *grab.Config) { c.Work = 2 * sceneTTL })
 		if told := a.grab(); told.Outcome != grab.Failed || len(s.winners()) != 0 {
