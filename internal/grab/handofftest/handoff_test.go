@@ -1200,10 +1200,10 @@ func TestLostLeaseIsNotGivenBack(t *testing.T) {
 	})
 }
 
-// TestLookTellsThatOthersWait checks a process that gets the lease by a check of the queue. This
+// TestCheckTellsThatOthersWait checks a process that gets the lease by a check of the queue. This
 // happens if the holder has died or the message to the process is lost. The check must tell it that
 // others wait, so that its later callers do not overtake them.
-func TestLookTellsThatOthersWait(t *testing.T) {
+func TestCheckTellsThatOthersWait(t *testing.T) {
 	for _, why := range []string{"the holder has died", "the message is lost"} {
 		t.Run(why, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
