@@ -102,8 +102,8 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// TestPassOn checks that a waiter passes an unused wake-up on to the next one.
-func TestPassOn(t *testing.T) {
+// TestUnusedWakeUpIsPassedOn checks that a waiter passes an unused wake-up on to the next one.
+func TestUnusedWakeUpIsPassedOn(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		does  func(*testing.T, *waiter)

@@ -131,9 +131,9 @@ func TestRenewerOutlivesAcquire(t *testing.T) {
 	})
 }
 
-// TestLostLooksAtTheClock checks that Lost reports an expired lease even if the expiry timer has not
+// TestLostChecksTheClock checks that Lost reports an expired lease even if the expiry timer has not
 // fired yet. After a pause of the whole process, the holder can run before any timer.
-func TestLostLooksAtTheClock(t *testing.T) {
+func TestLostChecksTheClock(t *testing.T) {
 	r := &renewer{lost: make(chan struct{}), end: time.Now().Add(-time.Millisecond), expiry: time.NewTimer(time.Hour), cancel: func() {}}
 	select {
 	case <-r.Lost():

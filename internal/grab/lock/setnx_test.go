@@ -212,9 +212,9 @@ func TestClientClocks(t *testing.T) {
 	}
 }
 
-// TestLoserMovesTheStamp makes B and C race to take over A's expired lock (F10). It checks that C,
+// TestLoserOverwritesTheTimestamp makes B and C race to take over A's expired lock (F10). It checks that C,
 // which loses the race, overwrites B's timestamp anyway.
-func TestLoserMovesTheStamp(t *testing.T) {
+func TestLoserOverwritesTheTimestamp(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
 		a.lock()
@@ -236,9 +236,9 @@ func TestLoserMovesTheStamp(t *testing.T) {
 	})
 }
 
-// TestGetSetMeetsNil checks both cases in which setnx-getset gets a nil reply, because the lock was
+// TestGetSetAcceptsNil checks both cases in which setnx-getset gets a nil reply, because the lock was
 // released after the SETNX or after the GET. The client must get the lock in both cases.
-func TestGetSetMeetsNil(t *testing.T) {
+func TestGetSetAcceptsNil(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		at   int  // the lock is released before this command
@@ -266,9 +266,9 @@ func TestGetSetMeetsNil(t *testing.T) {
 	}
 }
 
-// TestGetSetSparesItsTwin checks two clients with the same timestamp. If a client gets no reply, its
+// TestGetSetKeepsAnEqualTimestamp checks two clients with the same timestamp. If a client gets no reply, its
 // cleanup must not delete the other client's lock, although both timestamps are equal.
-func TestGetSetSparesItsTwin(t *testing.T) {
+func TestGetSetKeepsAnEqualTimestamp(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
 		a.lock() // in the same ms

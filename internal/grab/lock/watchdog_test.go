@@ -235,9 +235,9 @@ func TestLateCleanup(t *testing.T) {
 	}
 }
 
-// TestFailedLookPassesOn checks that a woken waiter whose check of the lock fails wakes the next
+// TestFailedCheckWakesTheNext checks that a woken waiter whose check of the lock fails wakes the next
 // waiter.
-func TestFailedLookPassesOn(t *testing.T) {
+func TestFailedCheckWakesTheNext(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b := s.actor("watchdog"), s.actor("watchdog", func(e *lock.Env) { e.Wait = time.Hour })
 		held := a.lock()
