@@ -112,9 +112,9 @@ func TestRueidislockExtendsALateGrantTooLate(t *testing.T) {
 	}
 }
 
-// TestRedislockHandsOutWhatIsOver checks that redislock still grants a lock whose TTL has already
+// TestRedislockGrantsAnExpiredLock checks that redislock still grants a lock whose TTL has already
 // passed, if the caller's context lasts longer.
-func TestRedislockHandsOutWhatIsOver(t *testing.T) {
+func TestRedislockGrantsAnExpiredLock(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	env, disconnect, err := conformtest.OpenRedis(addr)
 	if err != nil {
