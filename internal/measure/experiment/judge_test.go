@@ -264,9 +264,9 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-// TestExpectedIsClaimedOfTheRegistrysSettings checks that no verdict is expected if a lost lease is
+// TestNothingIsExpectedIfALossIsIgnored checks that no verdict is expected if a lost lease is
 // ignored, because the registry's expectations do not apply to this setting.
-func TestExpectedIsClaimedOfTheRegistrysSettings(t *testing.T) {
+func TestNothingIsExpectedIfALossIsIgnored(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {
 		t.Fatal(err)
