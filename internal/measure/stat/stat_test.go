@@ -45,9 +45,9 @@ func TestEnough(t *testing.T) {
 	}
 }
 
-// TestMedianCovers checks on random samples that the interval contains the true median in at least
+// TestIntervalContainsTheMedian checks on random samples that the interval contains the true median in at least
 // 95 % of all cases.
-func TestMedianCovers(t *testing.T) {
+func TestIntervalContainsTheMedian(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const runs, n = 4000, 21
 	hits := 0
