@@ -71,8 +71,8 @@ func printRates(w io.Writer, all []result) {
 	}
 }
 
-// rate returns the share of the results for which the function is returns true, with its confidence
-// interval.
+// rate returns the share of the results that have a certain property, with its confidence interval. The
+// parameter is reports whether a result has the property.
 func rate(of []result, is func(result) bool) string {
 	if len(of) == 0 {
 		return "–"
