@@ -139,9 +139,9 @@ func TestCreateWithGaps(t *testing.T) {
 	}
 }
 
-// TestCreateLosesSight uses a trigger that changes the times of the last 40 rows, so that Create finds only
+// TestCreateDoesNotFindItsRows uses a trigger that changes the times of the last 40 rows, so that Create finds only
 // 60 of 100 again. The error must give both numbers, and no order must be left.
-func TestCreateLosesSight(t *testing.T) {
+func TestCreateDoesNotFindItsRows(t *testing.T) {
 	dsn := mariaDSN(t)
 	s := connect(t, dsn+"?auto_increment_increment=3", order.Options{})
 	if _, err := openRaw(t, dsn).ExecContext(t.Context(), "CREATE TRIGGER apart BEFORE INSERT ON orders FOR EACH ROW SET @n = COALESCE(@n, 0) + 1, NEW.created_at = NEW.created_at + INTERVAL IF(@n > 60, 1, 0) DAY"); err != nil {
