@@ -338,9 +338,9 @@ func FuzzOfRun(f *testing.F) {
 	})
 }
 
-// TestReadHasABeginning checks that a drawing shows where a read began and where its answer came.
+// TestDrawingShowsTheBeginningOfARead checks that a drawing shows where a read began and where its answer came.
 // Otherwise, a driver that is paused in between seems to read after the pause.
-func TestReadHasABeginning(t *testing.T) {
+func TestDrawingShowsTheBeginningOfARead(t *testing.T) {
 	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: record(t,
 		"8004 1 grab invoke 0", "8004 1 acquire invoke 0", "8004 1 acquire ok 1 lease=1s",
 		"8004 1 read invoke 2", "8005 2 claim ok 1200", "8004 1 read ok 1500", "8004 1 claim ok 1502")}})
