@@ -148,8 +148,9 @@ func TestHostsAndTokens(t *testing.T) {
 	}
 }
 
-// TestHostsOfOtherAddresses checks that the page accepts its own address, also on port 80, which browsers leave out.
-func TestHostsOfOtherAddresses(t *testing.T) {
+// TestPageAcceptsOnlyItsAddress checks that the page accepts requests to its own address and refuses
+// all others. On port 80, browsers omit the port.
+func TestPageAcceptsOnlyItsAddress(t *testing.T) {
 	for _, tt := range []struct {
 		url, host string
 		own       bool
