@@ -202,9 +202,9 @@ func TestExploredEnd(t *testing.T) {
 	}
 }
 
-// TestEveryStepIsTold checks that the text and the diagram contain every kind of step. A description must not
+// TestEveryStepIsShown checks that the text and the diagram contain every kind of step. A description must not
 // be empty or contain a line break.
-func TestEveryStepIsTold(t *testing.T) {
+func TestEveryStepIsShown(t *testing.T) {
 	f := late()
 	f.Schedule.Nodes = []string{"redis", "redlock-2"}
 	f.Moments = nil
