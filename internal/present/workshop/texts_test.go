@@ -96,8 +96,8 @@ func TestFromLocale(t *testing.T) {
 	}
 }
 
-// TestListIsStraight checks that the columns of the list of exercises are aligned in every language.
-func TestListIsStraight(t *testing.T) {
+// TestListIsAligned checks that the columns of the list of exercises are aligned in every language.
+func TestListIsAligned(t *testing.T) {
 	for _, lang := range Languages {
 		var out bytes.Buffer
 		s := &Session{Texts: loaded(t, lang), Progress: &Progress{Exercises: map[int]*State{}}, Out: &out, Program: "loadgen"}

@@ -48,10 +48,10 @@ func viewed(t *testing.T, s *Session, e Exercise) (v View, text string) {
 	return v, string(b)
 }
 
-// TestViewGivesNothingAway checks that a view hides the texts that belong to a later step. These are the reason
+// TestViewHidesLaterTexts checks that a view hides the texts that belong to a later step. These are the reason
 // for the prediction before the run, the moral before the last right answer, and hints that the user has not
 // requested.
-func TestViewGivesNothingAway(t *testing.T) {
+func TestViewHidesLaterTexts(t *testing.T) {
 	for _, lang := range Languages {
 		s := paged(t, lang, nil)
 		for _, e := range Exercises {
