@@ -102,8 +102,8 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against compares the result with the expected one: the check must fail if it is in fails, and
-// pass otherwise.
+// against returns an error if the result is not the expected one. The map fails contains the checks
+// that must fail, with the reasons. All other checks must pass.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
