@@ -11,9 +11,9 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// TestCreateBelievesNoAbsurdAnswer checks that Create returns an error if the response does not match
+// TestCreateRefusesWrongAnswers checks that Create returns an error if the response does not match
 // the request, for example if it contains another number of orders.
-func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
+func TestCreateRefusesWrongAnswers(t *testing.T) {
 	for answer, wanted := range map[string]struct {
 		units int
 		ok    bool

@@ -76,8 +76,8 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// undisturbed returns how long to send no requests for an order, so that a lock with this lease ends
-// if only waiting drivers extend it.
+// undisturbed returns the length of a pause without requests for an order. A lock with this lease ends
+// during the pause if only waiting drivers extend it.
 func undisturbed(lease time.Duration) time.Duration { return lease * 11 / 10 }
 
 // askUntilTold sends requests for an order from new test drivers, until one gets a final outcome.

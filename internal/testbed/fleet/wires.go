@@ -220,9 +220,9 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 // task may begin many transactions during a grab, and their statements must not count as calls of the
 // grab.
 //
-// When a transaction begins, it may still belong to either. If its first other statement belongs to a
-// grab, ofBackground returns the statement that began the transaction as begun, because that one
-// belongs to the grab too. Otherwise, begun is empty.
+// When a transaction begins, it is unknown whether it belongs to a task or to a grab. If its first
+// other statement belongs to a grab, ofBackground returns the statement that began the transaction as
+// begun, because that one belongs to the grab too. Otherwise, begun is empty.
 func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -578,8 +578,8 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	}
 }
 
-// learn makes normalize name later requests like this one, which has placeholders in place of the numbers and
-// tokens that differ between grabs.
+// learn teaches normalize the name of a request. The text of the request has placeholders in place of
+// the numbers and tokens that differ between grabs.
 func (w *wires) learn(text string) {
 	if strings.Contains(text, ownDriver) {
 		w.driverTexts[text] = true
