@@ -23,9 +23,9 @@ func drain(p *Plan) []Request {
 	return all
 }
 
-// TestPlanSendsEveryDriverAtEveryOrderBackToBack checks plans with even and odd numbers of drivers and
+// TestPlanSendsEveryDriverToEveryOrder checks plans with even and odd numbers of drivers and
 // targets. The targets must take turns, even from one order to the next.
-func TestPlanSendsEveryDriverAtEveryOrderBackToBack(t *testing.T) {
+func TestPlanSendsEveryDriverToEveryOrder(t *testing.T) {
 	const orders = 7
 	for _, targets := range [][]string{{"http://a"}, {"http://a", "http://b"}, {"http://a", "http://b", "http://c"}} {
 		for drivers := 1; drivers <= 5; drivers++ {
