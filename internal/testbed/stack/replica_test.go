@@ -187,9 +187,9 @@ func redisGet(addr, key string) string {
 	return c.Get(context.Background(), key).Val()
 }
 
-// TestReplicaDetour checks that Via replaces the address of a replicated server with its Sentinel's, and
+// TestViaSentinel checks that Via replaces the address of a replicated server with its Sentinel's, and
 // does not change the original addresses.
-func TestReplicaDetour(t *testing.T) {
+func TestViaSentinel(t *testing.T) {
 	a := stack.Addresses{Redis: "r:1", Redlock: []string{"a:1", "b:2"}}
 	got := a.Via(
 		&stack.Replica{Server: "redis", Sentinel: "s:1"},

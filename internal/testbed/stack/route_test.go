@@ -191,9 +191,9 @@ func TestStill(t *testing.T) {
 	eventually(t, func() bool { return straight.Del(t.Context(), key+"-gone").Val() == 1 }, "the command before the end of the connection is lost")
 }
 
-// TestStillKeepsTheEnd checks that a stall also holds back the end of a connection, but only in the
+// TestStillDelaysTheEnd checks that a stall also holds back the end of a connection, but only in the
 // stalled direction.
-func TestStillKeepsTheEnd(t *testing.T) {
+func TestStillDelaysTheEnd(t *testing.T) {
 	for _, direction := range []stack.Direction{stack.BothWays, stack.ToServer, stack.ToClient} {
 		for _, by := range []stack.Direction{stack.ToServer, stack.ToClient} { // the direction in which the end has to pass
 			t.Run(fmt.Sprintf("%v, end %v", direction, by), func(t *testing.T) {
