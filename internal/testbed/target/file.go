@@ -80,7 +80,7 @@ var keys = sync.OnceValue(func() []string {
 var (
 	// listKeys lists the keys whose value may be a list.
 	listKeys = []string{"header", "migrate", "open-orders", "target-pid", "targets"}
-	// joinedKeys lists those of them whose flag takes the whole list as one value.
+	// joinedKeys lists the keys among listKeys whose flag takes the whole list as one value.
 	joinedKeys = []string{"target-pid", "targets"}
 )
 
