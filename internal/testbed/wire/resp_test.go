@@ -300,9 +300,9 @@ func TestLargeValue(t *testing.T) {
 	}
 }
 
-// TestFates checks what happens to a request and its client if the tap does not send the request, or
+// TestErrorsOfATap checks what happens to a request and its client if the tap does not send the request, or
 // returns an error after the reply.
-func TestFates(t *testing.T) {
+func TestErrorsOfATap(t *testing.T) {
 	lost := errors.New("lost")
 	for _, tt := range []struct {
 		name string

@@ -185,9 +185,9 @@ func TestFirstUnreadable(t *testing.T) {
 	}
 }
 
-// TestEveryWaitingTapIsTold makes the proxy give up reading a connection while the taps of several
+// TestEveryWaitingTapGetsTheError makes the proxy give up reading a connection while the taps of several
 // requests wait for replies. Each tap must get ErrGone, but the data must still pass.
-func TestEveryWaitingTapIsTold(t *testing.T) {
+func TestEveryWaitingTapGetsTheError(t *testing.T) {
 	for taps := range 4 {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		l := &link{proxy: &Proxy{cfg: Config{Say: func(string) {}}}, ctx: ctx, cancel: cancel}
