@@ -310,8 +310,8 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// memLock is a lock that contains one element while it is locked. Go lets the goroutines that wait to
-// send an element have their turns in order of arrival.
+// memLock is a lock that contains one element while it is locked. Go serves goroutines that wait to
+// send an element in order of arrival.
 type memLock chan struct{}
 
 func newMemLock() memLock { return make(memLock, 1) }
