@@ -265,8 +265,9 @@ func serversOf(kind string) lock.Backend {
 	return lock.Redis | lock.RedisQuorum | lock.SQL
 }
 
-// strategies lists the strategies for the page. It refuses those that need other servers than has.
-// onLocal contains the servers with -stack local.
+// strategies lists the strategies for the page. The servers in has are available in this lab, and those
+// in onLocal are available with -stack local. For a strategy that needs other servers than has, the
+// field Refused gives the reason.
 func strategies(has, onLocal lock.Backend) []choice {
 	return catalog.Map(lock.Strategies, func(s lock.Strategy) choice {
 		c := choice{Name: s.Name, About: s.Title, Guard: s.Guard, Fences: s.Fences}
