@@ -168,8 +168,9 @@ func (s *groupedTexts) add(name, text string) {
 	}
 }
 
-// lines returns a line for each text, beginning with the names of the results. After a single name, it
-// inserts one, and after several names, it inserts many.
+// lines returns a line for each text, beginning with the names of the results. The parameter one is the
+// text between a single name and the rest of the line, and many is the text between several names and
+// the rest.
 func (s *groupedTexts) lines(one, many string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
