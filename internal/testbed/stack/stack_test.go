@@ -450,8 +450,8 @@ func TestCancelledStart(t *testing.T) {
 	}
 }
 
-// startLog is a log handler that records the IDs of started processes. When the process that the field
-// at names has started, the handler calls the function in the field then.
+// startLog is a log handler that records the IDs of started processes. at is the name of a process.
+// When that process has started, the handler calls the function then.
 type startLog struct {
 	slog.Handler
 	at   string
