@@ -29,7 +29,8 @@ func Filter[T any](items []T, keep func(T) bool) (kept []T) {
 	return kept
 }
 
-// First returns the first item for which is returns true, or the zero value if there is none.
+// First returns the first item that satisfies the function is. If there is none, it returns the zero
+// value.
 func First[T any](items []T, is func(T) bool) (first T) {
 	if i := slices.IndexFunc(items, is); i >= 0 {
 		return items[i]
