@@ -7,7 +7,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// job is a schedule to execute: the first n steps of the schedule base, followed by the step then.
+// job is a schedule to execute. It begins with the first n steps of the schedule base. The next step is
+// then, and the worker chooses the remaining steps.
 type job struct {
 	base *prefix // nil for the first schedule, which has no given steps
 	n    uint16
