@@ -23,7 +23,8 @@ const DefaultEureka = "http://127.0.0.1:8761/eureka"
 const DefaultRenew = 30 * time.Second
 
 const (
-	// leaseFactor times the renewal interval is how long a registration lasts without a renewal.
+	// leaseFactor is how long a registration lasts without a renewal, as a multiple of the renewal
+	// interval.
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
