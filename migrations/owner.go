@@ -50,9 +50,9 @@ var columnsQuery = map[Dialect]string{
 }
 
 // checkOwner returns ErrForeign if the database belongs to another program. Our database has a
-// migration record with no version above newest, and those of our tables that exist have our columns.
-// It may have other tables only if it has both orders and grabs. An earlier migration by this program
-// may have been interrupted.
+// migration record with no version above newest. Each of our tables that exists must have our columns.
+// Some of them may be missing, because an earlier migration may have been interrupted. If there are
+// tables with other names, or the version is above 1, both orders and grabs must exist.
 func checkOwner(ctx context.Context, db *sql.DB, d Dialect, newest int64) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
