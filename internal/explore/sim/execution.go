@@ -121,7 +121,7 @@ type actorSet uint8
 
 func (s actorSet) has(a *actor) bool { return s&(1<<a.index) != 0 }
 
-// actorsThat returns the set of the actors for which is returns true.
+// actorsThat returns the set of the actors that satisfy the function is.
 func (w *world) actorsThat(is func(*actor) bool) (set actorSet) {
 	for _, a := range w.actors {
 		if is(a) {
