@@ -93,7 +93,7 @@ func (p *Proxy) Use(t Tap) {
 // HangUp resets all connections. The proxy still accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
-// HangUpThen resets all connections and calls then before any new connection can begin.
+// HangUpThen resets all connections. Before any new connection can begin, it calls the function then.
 func (p *Proxy) HangUpThen(then func()) {
 	p.mu.Lock()
 	links := slices.Collect(maps.Keys(p.links))
