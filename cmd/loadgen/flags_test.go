@@ -710,8 +710,8 @@ func TestNamesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestBenchNames checks that the word ours stands for the locks of this project, peers for all others, and all
-// for both.
+// TestBenchNames checks the groups of locks: ours stands for the locks of this project, peers for those
+// of other libraries, and all for both groups.
 func TestBenchNames(t *testing.T) {
 	for word, belongs := range map[string]func(lockbench.Subject) bool{
 		"ours": func(c lockbench.Subject) bool { return !c.Peer }, "peers": func(c lockbench.Subject) bool { return c.Peer },
