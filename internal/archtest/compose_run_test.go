@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// composeEnv is an environment variable that "make compose" and "make prove" set. They need a Docker
-// Engine.
+// composeEnv is an environment variable that the commands "make compose" and "make prove" set. The
+// tests that depend on it need a Docker Engine.
 const composeEnv = "GRABLAB_COMPOSE"
 
 // compose runs docker compose in a separate project and returns its output.
