@@ -69,8 +69,8 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup returns 0 if two periods must not overlap. It compares their orders and, for a lock
-// that works only within a process, their instances.
+// compareGroup compares the orders of two periods and, for a lock that works only within a process,
+// also their instances. It returns 0 if these are equal, so that the two periods must not overlap.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order
