@@ -71,9 +71,9 @@ type claims struct {
 // that ends early cannot break them.
 var blocking = []string{catalog.StuckOrder, catalog.NoLostWakeup, catalog.ReleaseEffective, catalog.NoResidue}
 
-// claimsUnder returns what we expect under the given faults. We expect nothing from the user's own
-// strategies, from known-broken ones, and from a guard that is not the strategy's default. We also
-// expect nothing from a lock within one process if there is only one instance.
+// claimsUnder returns what we expect under the given faults. We make no prediction for the user's own
+// strategies, for known-broken ones, and for a guard that is not the strategy's default. We also make
+// none for a lock within one process if there is only one instance.
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	s := set.Strategy
 	isListed := func(all []lock.Strategy) bool {

@@ -137,10 +137,10 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// ReplayBy executes one schedule. If strategy is empty, it uses the strategy that the schedule
-// names. The schedule runs in a child process, because the strategy may crash its process; if command is
-// nil, it runs in bubble instead. Besides the registry, the strategy may be one of added. A replay
-// without a failure does not prove that the strategy is safe.
+// ReplayBy executes one schedule. If strategy is empty, it uses the strategy that the schedule names.
+// It looks for the strategy in the registry and in added. The schedule runs in a child process, because
+// the strategy may crash its process; if command is nil, it runs in bubble instead. A replay without a
+// failure does not prove that the strategy is safe.
 func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string, added ...lock.Strategy) (Result, error) {
 	strategy = cmp.Or(strategy, sched.Strategy)
 	if p, _, ok := catalog.FindProperty(sched.Property); ok {
