@@ -53,7 +53,7 @@ type queue struct {
 	counts [MaxSteps + 2]int // counts the queued jobs by their number of steps; the last count includes all longer jobs
 }
 
-// count returns the count that includes a job.
+// count returns a pointer to the element of counts for jobs with as many steps as j.
 func (q *queue) count(j job) *int { return &q.counts[min(j.steps(), len(q.counts)-1)] }
 
 func (q *queue) push(j job) {
