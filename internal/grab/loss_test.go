@@ -47,7 +47,8 @@ func (l *showingLease) Lost() <-chan struct{} {
 }
 
 // TestLossShowsInOneWay checks that a grab does not write if its lease is lost or its client has
-// disconnected, even if only one sign shows this. With -on-lost ignore, only a disconnect counts.
+// disconnected. This must be so even if only one of several signs shows the loss. With -on-lost ignore,
+// only a disconnect counts.
 func TestLossShowsInOneWay(t *testing.T) {
 	const work = 100 * time.Millisecond
 	errNoAnswer := errors.New("no answer")
