@@ -178,8 +178,8 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete returns a function that deletes the key if may returns true, unless another client
-// changes the key in the meantime.
+// watchAndDelete returns a function that deletes the key if the function may allows it, unless another
+// client changes the key in the meantime.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {
