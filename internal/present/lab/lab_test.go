@@ -465,8 +465,9 @@ func testSlow(t *testing.T, browser *Browser) {
 	}
 }
 
-// testPage checks what a user can do on the live page. The user starts a run, sees orders turn red, draws
-// one, stops, grabs by hand, searches, and opens the page again.
+// testPage checks what a user can do on the live page. The user starts a run, sees orders turn red,
+// opens the drawing of an order, stops the run, grabs orders by hand, starts a search, and opens the
+// page again.
 func testPage(t *testing.T, browser *Browser) {
 	url := start(t, lab.Config{Explore: func(_ context.Context, s lab.Search) (report.Found, error) {
 		if s.Strategy != "setnx" {
