@@ -115,8 +115,9 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// TestHold checks that a command has no effect while it is held before the proxy sends it. While its
-// reply is held, it must have its effect. A subscriber on another connection must get messages meanwhile.
+// TestHold checks that a held command takes effect at the right time. If it is held before the proxy
+// sends it, it must have no effect yet. If its reply is held, it must have taken effect. A subscriber
+// on another connection must get messages meanwhile.
 func TestHold(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		for _, after := range []bool{false, true} {
