@@ -15,7 +15,7 @@ func TestConform(t *testing.T) {
 	locktest.Conform(t, locktest.Claims{Redis: []string{locktest.RedisServer(t)}}, fenced)
 }
 
-// The next three are wrong.
+// The locks in the next three tests are wrong, so these tests must fail.
 
 func TestForever(t *testing.T) {
 	locktest.Explore(t, locktest.Bounds{Faults: []string{"crash"}, Fenced: true}, forever)
