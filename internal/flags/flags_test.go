@@ -76,8 +76,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestCheck checks that a rule reports an error if all conditions that it excludes are true and none of
-// those that it needs is.
+// TestCheck checks that a rule reports an error if all conditions that it excludes are true and all
+// conditions that it needs are false.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct {
 		args, excludes, needs string
