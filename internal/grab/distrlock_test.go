@@ -143,6 +143,6 @@ func TestDistrLockReloadsItsScripts(t *testing.T) {
 	}
 	keys, err := client.Keys(ctx, "*").Result()
 	if err != nil || slices.Contains(keys, "result") {
-		t.Errorf("keys %q, %v", keys, err)
+		t.Errorf("the server should keep no key \"result\", but has %q (%v)", keys, err)
 	}
 }

@@ -412,16 +412,16 @@ func TestGrabAnswers(t *testing.T) {
 				t.Errorf("status %d, answer %+v; want %d %s %s", w.Code, a, tt.status, tt.outcome, tt.reason)
 			}
 			if a.Instance != "8004" || a.Driver != 42 || a.Strategy == "" {
-				t.Errorf("answer %+v", a)
+				t.Errorf("the answer %+v has a wrong instance or driver, or no strategy", a)
 			}
 			if failed := a.Outcome == grab.Failed || a.Outcome == grab.Timeout; (a.Error != "") != failed {
 				t.Errorf("%s has the error %q", a.Outcome, a.Error)
 			}
 			if grabs, _ := r.store.Ledger(t.Context(), 1, 1); (len(grabs) == 1) != tt.grabbed {
-				t.Errorf("ledger %+v", grabs)
+				t.Errorf("the ledger has the rows %+v", grabs)
 			}
 			if keys := r.redis.Keys(); (len(keys) > 0) != tt.leaves {
-				t.Errorf("keys %v", keys)
+				t.Errorf("the keys in Redis are %v", keys)
 			}
 		})
 	}
@@ -890,7 +890,7 @@ func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
 			}
 			w := r.call(t, req)
 			if w.Code != tt.status {
-				t.Errorf("%+v %s: status %d %s", tt, call[1], w.Code, w.Body)
+				t.Errorf("%+v: %s returned status %d: %s", tt, call[1], w.Code, w.Body)
 			}
 			if says := fmt.Sprintf(`unknown strategy \"%s\": use one of none, mutex, `, tt.strategy); tt.status == 400 && !strings.Contains(w.Body.String(), says) {
 				t.Errorf("%s: response %s, want …%s…", call[1], w.Body, says)
@@ -956,7 +956,7 @@ func TestNoKeysOfOrdersThatDoNotExist(t *testing.T) {
 			t.Errorf("grab with %s: status %d %s, want 404", s.Name, w.Code, w.Body)
 		}
 		if keys := r.redis.Keys(); len(keys) != 0 {
-			t.Errorf("%s leaves %v", s.Name, keys)
+			t.Errorf("a grab with %s of an order that does not exist leaves the keys %v", s.Name, keys)
 			r.redis.FlushAll()
 		}
 	}
