@@ -34,7 +34,7 @@ func TestEndedContext(t *testing.T) {
 				})
 				cancel()
 				if n > 0 {
-					b.Errorf("%d requests", n)
+					b.Errorf("the process sent %d requests, want none", n)
 				}
 			})
 		})

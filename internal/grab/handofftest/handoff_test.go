@@ -707,7 +707,7 @@ func TestNoSubscription(t *testing.T) {
 		began := time.Now()
 		lease = <-waits
 		if took := time.Since(began); lease == nil || took > time.Second {
-			b.Fatalf("%v after %v", lease, took)
+			b.Fatalf("the waiter without a subscription got the lease %v after %v", lease, took)
 		}
 		b.release(lease)
 		b.nothingLeft()
