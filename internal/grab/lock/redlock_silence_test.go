@@ -221,7 +221,7 @@ func (q *quorumTrial) acquiresIn(ctx context.Context, nodes []nodeState) (lease 
 		}
 		return lease
 	case err == nil:
-		q.Errorf("%s: granted", q.name)
+		q.Errorf("%s: the acquire succeeded, but should fail", q.name)
 	case ctx.Err() == nil && errors.Is(err, lock.ErrBusy) == noQuorum:
 		q.Errorf("%s: the acquire returned %v", q.name, err)
 	}

@@ -236,7 +236,7 @@ func TestEndedContext(t *testing.T) {
 					}
 				})
 				if n > 0 {
-					s.Errorf("%d requests", n)
+					s.Errorf("the client sent %d requests, want none", n)
 				}
 			})
 		})
