@@ -283,7 +283,7 @@ func TestServerKilledUnderAHolder(t *testing.T) {
 				fence = 0
 			}
 			if row, err := b.db.Read(t.Context(), id, fence); err != nil || row.Status != order.Open {
-				t.Fatalf("%s: B reads %+v, %v", key, row, err)
+				t.Fatalf("%s: B reads %+v (%v), want an open order", key, row, err)
 			}
 			must(t, claim(t.Context(), b.db, id, 2, lease, guard))
 			must(t, lease.Release(t.Context()))

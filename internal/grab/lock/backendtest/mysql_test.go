@@ -136,7 +136,7 @@ func TestSessionDropped(t *testing.T) {
 			a := acquire(t, newLocker(t, strategy, lock.Env{Orders: db}), key)
 			row, err := rowsOf(db, a).Read(t.Context(), id, 0)
 			if err != nil || row.Status != order.Open {
-				t.Fatalf("A reads %+v, %v", row, err)
+				t.Fatalf("A reads %+v (%v), want an open order", row, err)
 			}
 
 			killSessions(t, other, sessionsBeside(t, known, other)...)
