@@ -99,7 +99,7 @@ func TestAccountingByDefinition(t *testing.T) {
 		a.finish()
 		checkAccounting(t, a, first, all, drivers)
 		if t.Failed() {
-			t.Fatalf("of %+v", all)
+			t.Fatalf("the accounting is wrong for the replies %+v", all)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestServerThatDies(t *testing.T) {
 				t.Errorf("%d requests: %v %v", c.Requests, c.Outcomes, c.Errors)
 			}
 			if c.Verdict != catalog.Unknown || c.Reason == "" {
-				t.Errorf("verdict %s (%s)", c.Verdict, c.Reason)
+				t.Errorf("the verdict after the death of a server is %s (%s), want unknown with a reason", c.Verdict, c.Reason)
 			}
 			for _, s := range cfg.Strategies {
 				if s.Name != tc.next {

@@ -97,7 +97,7 @@ func BenchmarkCPU(b *testing.B) {
 			}
 		}
 		if requests < orders*drivers/2 {
-			b.Fatalf("%d requests", requests)
+			b.Fatalf("only %d requests were sent, less than half of the plan", requests)
 		}
 		return requests
 	}

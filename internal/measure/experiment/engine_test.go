@@ -91,7 +91,7 @@ func TestReasonOfMissingRows(t *testing.T) {
 		}}}}, nil
 	})
 	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "grabs were promised that the ledger does not have: does -ledger-query read all of them?") {
-		t.Errorf("verdict %s (%s)", c.Verdict, c.Reason)
+		t.Errorf("the verdict is %s (%s), want unknown because of promised grabs without a row", c.Verdict, c.Reason)
 	}
 }
 

@@ -189,7 +189,7 @@ func TestInterruptedRunKeepsWhatItHas(t *testing.T) {
 	})
 	run, err := execute(t, ctx, cfg)
 	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("err = %v", err)
+		t.Fatalf("the interrupted run returned %v", err)
 	}
 	if run.Complete || len(run.Cells) != 1 {
 		t.Fatalf("complete %v, %d cells", run.Complete, len(run.Cells))

@@ -59,7 +59,7 @@ func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell 
 		t.Errorf("verdict %s (%s), expected %v", c.Verdict, c.Reason, c.Expected)
 	}
 	if !c.AsExpected() {
-		t.Errorf("%s, expected %s", c.Said(), c.Claimed())
+		t.Errorf("the cell's verdict is %s, want %s", c.Said(), c.Claimed())
 	}
 	strikes := strikesOf(t, l)
 	worst, double := catalog.Safe, 0
@@ -324,7 +324,7 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 	}
 	c := l.inject(t.Context(), cas, f)
 	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "could not be tested: before release 1000; after release 1000") || c.Exclusive != nil {
-		t.Errorf("%s (%s), exclusive %v", c.Verdict, c.Reason, c.Exclusive)
+		t.Errorf("the verdict is %s (%s), want unknown, and exclusive is %v", c.Verdict, c.Reason, c.Exclusive)
 	}
 	for _, p := range c.Points {
 		if missing := strings.Contains(p.Point, "release"); missing != (p.Verdict == catalog.Unknown) {

@@ -146,7 +146,7 @@ func TestPauseByTimeInterrupted(t *testing.T) {
 	began := time.Now()
 	_, err := execute(t, ctx, cfg)
 	if !errors.Is(err, context.Canceled) || time.Since(began) > 30*time.Second {
-		t.Errorf("%v after %v", err, time.Since(began))
+		t.Errorf("the interrupted run returned %v after %v", err, time.Since(began))
 	}
 	if stopped(t, cfg.Target.PIDs[1]) {
 		t.Error("the process is still stopped after the run")

@@ -91,7 +91,7 @@ func TestPeak(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := namesOf(run.Cells); got != "none/none setnx/none" {
-		t.Fatalf("cells %s", got)
+		t.Fatalf("the run has the cells %s", got)
 	}
 	// Do not check the rates, because a busy machine may not keep up even with the first one.
 	if run.Bare == nil || run.Bare.Endpoint != "GET /healthz" || len(run.Bare.Steps) == 0 || run.Bare.LimitReason == "" {

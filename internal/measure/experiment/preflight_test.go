@@ -68,7 +68,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	if len(p.Reaches) != len(catalog.RunFaults)-1 {
-		t.Errorf("%d faults", len(p.Reaches))
+		t.Errorf("the inspection lists the calls for %d faults, want all faults", len(p.Reaches))
 	}
 }
 
@@ -567,7 +567,7 @@ func TestLedgerOfTheFirstGrab(t *testing.T) {
 		i := inspector{auditor: &auditor{ledger: true}, orders: ledgerFunc(func() ([]order.Grab, error) { return nil, errors.New("no table") })}
 		var p Preflight
 		if n := i.inspectLedger(t.Context(), &p, 7, 1); n != 0 || len(p.Problems) != 1 || p.Problems[0].Text != "no table" {
-			t.Errorf("%d drivers, %v", n, p.Problems)
+			t.Errorf("inspectLedger returned %d drivers and the problems %v", n, p.Problems)
 		}
 	})
 }

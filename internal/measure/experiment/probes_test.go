@@ -63,7 +63,7 @@ func TestProbesAreInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if p, err := au.probeAll(ctx, &Cell{Orders: 3}, &accounting{}, first, nil); err == nil || p.lost || len(m.asked) > 0 {
-		t.Errorf("%+v, %v, asked %v", p, err, m.asked)
+		t.Errorf("the interrupted probeAll returned %+v, %v, and the service was asked %v", p, err, m.asked)
 	}
 }
 

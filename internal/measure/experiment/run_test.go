@@ -318,7 +318,7 @@ func TestErrorIsNoBudget(t *testing.T) {
 	full := errors.New("no space left")
 	r.save = func(*Run) error { return full }
 	if err := r.fill(t, t.Context()); !errors.Is(err, full) {
-		t.Errorf("error %v", err)
+		t.Errorf("fill returned %v, want the error of save", err)
 	}
 	for _, c := range r.run.Cells {
 		if c.Reason != "" {

@@ -61,7 +61,7 @@ func checkSentinelCells(t *testing.T, cfg Config) {
 		t.Fatal(err)
 	}
 	if len(run.Cells) != len(cfg.Faults) {
-		t.Errorf("%d cells", len(run.Cells))
+		t.Errorf("the run has %d cells, want one for each fault", len(run.Cells))
 	}
 	for _, c := range run.Cells {
 		want := catalog.Unsafe

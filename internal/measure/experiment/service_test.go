@@ -120,7 +120,7 @@ func TestPythonService(t *testing.T) {
 		}
 	}
 	if n := map[bool]int{true: 4, false: 2}[proving]; len(run.Cells) != n {
-		t.Errorf("%d cells", len(run.Cells))
+		t.Errorf("the run has %d cells", len(run.Cells))
 	}
 }
 
@@ -759,7 +759,7 @@ func TestWriteVerbs(t *testing.T) {
 		for _, name := range []string{verb + " wins", "SELECT orders" + wire.Joint + verb + " wins"} {
 			c := control.Call{Phase: tap.Phase("mysql " + name), Target: tap.DB}
 			if writes(c) != want || writesTo(c, []string{"wins"}) != want || writesTo(c, []string{"orders"}) {
-				t.Errorf("%s: writes %v", name, writes(c))
+				t.Errorf("%s: writes returned %v, or writesTo does not agree", name, writes(c))
 			}
 			c.Target = "redis"
 			if writes(c) {
@@ -779,7 +779,7 @@ func TestReadingCalls(t *testing.T) {
 	} {
 		c := control.Call{Phase: tap.Phase("mysql " + name), Target: tap.DB}
 		if got := reads(c); got != want {
-			t.Errorf("%s: reads %v", name, got)
+			t.Errorf("%s: reads returned %v", name, got)
 		}
 		if c.Target = "redis"; reads(c) {
 			t.Errorf("%s reads a table in Redis", name)

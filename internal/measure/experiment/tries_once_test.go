@@ -135,7 +135,7 @@ func TestCancelUnawaited(t *testing.T) {
 			in.responses.add(c.affected, response{grab.Failed, began, began.Add(tt.waited)})
 		}
 		if err := newStrike(in, c).cancelUnawaited(t.Context()); err != nil || c.struck == tt.cancels || (*in.cell.Struck == 0) != tt.cancels {
-			t.Errorf("%s: struck %v, %d, %v", tt.name, c.struck, *in.cell.Struck, err)
+			t.Errorf("%s: cancelUnawaited left struck %v and the number of strikes %d (%v)", tt.name, c.struck, *in.cell.Struck, err)
 		}
 	}
 }

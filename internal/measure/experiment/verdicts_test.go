@@ -667,7 +667,7 @@ func TestDefaultRules(t *testing.T) {
 							winners == 2 && (c.Verdict == catalog.Safe || query != "" && c.Verdict != catalog.Unsafe),
 							toSecond == "409" && toLate == "409" && (c.Verdict == catalog.Safe) != (winners == 1),
 							c.Verdict == catalog.Unknown && !strings.Contains(c.Reason, "-grabbed"):
-							t.Errorf("verdict %s (%s)", c.Verdict, c.Reason)
+							t.Errorf("the verdict is %s (%s), but the reason does not name -grabbed", c.Verdict, c.Reason)
 						}
 					})
 				}
