@@ -104,7 +104,7 @@ func TestRoundsWithoutAPartner(t *testing.T) {
 	b := []Slice{slice(2, 2), slice(3, 3), slice(4, 4)}
 	as, bs := pairedValues(a, b, p50, p50)
 	if !slices.Equal(as, []float64{30, 40}) || !slices.Equal(bs, []float64{3, 4}) {
-		t.Errorf("%v and %v", as, bs)
+		t.Errorf("pairedValues returned %v and %v", as, bs)
 	}
 }
 
