@@ -260,7 +260,7 @@ func TestNextLeaseEnd(t *testing.T) {
 			}
 			seen, err := a.leaseEnd(t.Context(), move{})
 			if took := time.Since(began); err != nil || seen != "B's lease has expired on db" || took <= 50*time.Millisecond || took > 55*time.Millisecond {
-				t.Errorf("%q, %v after %v", seen, err, took)
+				t.Errorf("leaseEnd returned %q, %v after %v", seen, err, took)
 			}
 			a.leases.grants = a.leases.grants[:0]
 			if _, err := a.leaseEnd(t.Context(), move{}); err == nil || err.Error() != "no lease is valid" {
