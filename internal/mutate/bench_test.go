@@ -335,7 +335,7 @@ func TestSearch(t *testing.T) {
 		report(r)
 	}
 	if r := results[0]; r.IsUnexpected() && !t.Failed() {
-		t.Errorf("%s, expected %s", r.Verdict, r.Expected)
+		t.Errorf("the search has the verdict %s, expected %s", r.Verdict, r.Expected)
 	}
 }
 
