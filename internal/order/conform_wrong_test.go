@@ -40,7 +40,7 @@ func TestIntercepted(t *testing.T) {
 func TestMemInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if got := failures(t.Context(), new(order.Mem)); got != nil {
-			t.Errorf("fails %q", got)
+			t.Errorf("the correct store fails the checks %q", got)
 		}
 	})
 }

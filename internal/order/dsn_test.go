@@ -35,7 +35,7 @@ func TestMySQLConfigSettles(t *testing.T) {
 		t.Errorf("the DSN has changed a fixed setting: %+v", cfg)
 	}
 	if cfg.Timeout.Seconds() != 2 || cfg.ReadTimeout < minReadTimeout || cfg.WriteTimeout <= 0 {
-		t.Errorf("timeouts %v, %v, %v", cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout)
+		t.Errorf("the DSN has the timeouts %v (connect), %v (read), %v (write)", cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout)
 	}
 }
 
@@ -91,7 +91,7 @@ func FuzzParseGuard(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		g, err := ParseGuard(name)
 		if err == nil && string(g) != name {
-			t.Errorf("%q became %q", name, g)
+			t.Errorf("the guard %q was parsed as %q", name, g)
 		}
 		if err != nil && (g != "" || strings.ContainsAny(err.Error(), "\n\r")) {
 			t.Errorf("ParseGuard(%q): %q, %q", name, g, err)
