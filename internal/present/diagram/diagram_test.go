@@ -250,7 +250,7 @@ func TestManyDrivers(t *testing.T) {
 	lines = append(lines, "8004 41 acquire ok 150 lease=1s", "8004 41 claim ok 151")
 	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: record(t, lines...)}})
 	if len(d.Lanes) != 1 || len(d.Lanes[0].Rows) != 10 || d.Lanes[0].Further != 31 {
-		t.Fatalf("lanes %+v", d.Lanes)
+		t.Fatalf("the diagram should have one lane with 10 rows and 31 further drivers, but has %+v", d.Lanes)
 	}
 	if d.Lanes[0].Rows[0].Name != "driver 1" || d.Lanes[0].Rows[9].Name != "driver 41" {
 		t.Errorf("rows from %s to %s", d.Lanes[0].Rows[0].Name, d.Lanes[0].Rows[9].Name)
