@@ -85,7 +85,7 @@ func TestStartsThatFail(t *testing.T) {
 		}
 		tick := l.state.tick()
 		if tick.Status.Error == "" || tick.Status.Phase != Idle || tick.Status.Busy != "" {
-			t.Errorf("status %+v", tick.Status)
+			t.Errorf("after a failed start, the lab has the status %+v", tick.Status)
 		}
 		release, err := l.state.occupy("a search")
 		if err != nil {

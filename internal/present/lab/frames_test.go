@@ -89,7 +89,7 @@ func TestFrames(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := eval[int](p, "count("+string(data)+")"); n < 100 || n > 1500 {
-				t.Errorf("%d elements", n)
+				t.Errorf("the diagram has %d elements, want 100 to 1500", n)
 			}
 			if !proving {
 				return
