@@ -129,7 +129,7 @@ func TestEachResultHasItsDetails(t *testing.T) {
 	cell := r.Cells[slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Timeline != nil })]
 	details, err := report.Case{Cell: &cell}.Details()
 	if err != nil || details == "" {
-		t.Fatalf("details %q, %v", details, err)
+		t.Fatalf("Details returned %q, %v", details, err)
 	}
 	for _, c := range cases {
 		c = report.Case{Name: "the case", Result: c.Result, Cell: &cell}
