@@ -42,7 +42,7 @@ func TestAnswers(t *testing.T) {
 		}()
 		held, err := c.Held(t.Context(), "all", 1, time.Minute)
 		if err != nil || len(held) != 1 {
-			t.Fatalf("held %v, %v", held, err)
+			t.Fatalf("Held returned %v, %v", held, err)
 		}
 		if a, err := c.Release(t.Context(), "all", held[0].Call, control.Delivered); err != nil || a != tt.want {
 			t.Errorf("%v: Release: %+v, %v, want %+v", tt.err, a, err, tt.want)
@@ -109,7 +109,7 @@ func TestEveryRoute(t *testing.T) {
 	}()
 	held, err := c.Held(t.Context(), "a", 1, time.Minute)
 	if err != nil || len(held) != 1 || held[0].Driver != 1 || held[0].State != control.Waiting {
-		t.Fatalf("held %+v, %v", held, err)
+		t.Fatalf("Held returned %+v, %v", held, err)
 	}
 	if all, err := c.Holds(t.Context()); err != nil || len(all) != 1 || !slices.Equal(all["a"], held) {
 		t.Errorf("all breakpoints: %+v, %v", all, err)

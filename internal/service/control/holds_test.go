@@ -137,7 +137,7 @@ func TestOutcomeOfAHold(t *testing.T) {
 		first, second := grabOf(t.Context(), holds, 7, 1, tap.Claim, &sent), grabOf(t.Context(), holds, 7, 2, tap.Claim, &sent)
 		synctest.Wait()
 		if all := holds.All(); len(all["listed"]) != 2 || len(all["refused"]) != 1 || len(all["held"]) != 2 {
-			t.Errorf("met %v", all)
+			t.Errorf("the holds list the calls %v", all)
 		}
 		if err := holds.Remove("held"); err != nil {
 			t.Error(err)
@@ -192,7 +192,7 @@ func TestCallsOutsideGrabs(t *testing.T) {
 		t.Error(err)
 	}
 	if all := holds.All(); len(all["here"]) != 0 {
-		t.Errorf("met %v", all)
+		t.Errorf("a hold lists a call that belongs to no grab: %v", all)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestHoldAfterAPhase(t *testing.T) {
 			holds.PhaseEnded(tap.Read, 7, 1)
 		}()
 		if held, err := holds.Await(t.Context(), "here", 1); err != nil || len(held) != 1 {
-			t.Errorf("held %v, %v", held, err)
+			t.Errorf("Await returned %v, %v", held, err)
 		}
 		holds.Close()
 		<-ended
@@ -435,7 +435,7 @@ func TestDelayAReply(t *testing.T) {
 			t.Error(err)
 		}
 		if err := <-ended; err != nil {
-			t.Errorf("told %v", err)
+			t.Errorf("the released call returned %v", err)
 		}
 	})
 }
@@ -453,7 +453,7 @@ func TestHeldCallsAndContexts(t *testing.T) {
 			t.Errorf("past its deadline: %v", err)
 		}
 		if expired := heldOf(t, &h, control.Expired); !slices.Equal(expired, []control.Call{callOf(acquiring(1), 1)}) {
-			t.Errorf("expired %v", expired)
+			t.Errorf("the expired calls are %v", expired)
 		}
 		gone, hangUp := context.WithCancel(t.Context())
 		reading := tap.Op{Order: 7, Driver: 1, Phase: tap.Read, Target: tap.DB}
