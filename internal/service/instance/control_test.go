@@ -93,7 +93,7 @@ func TestControlHoldsAGrab(t *testing.T) {
 		}
 	}
 	if !slices.Equal(strikes, []string{"info after read", "ok after read"}) { // the beginning and the end of the hold
-		t.Errorf("strikes %q", strikes)
+		t.Errorf("the recorded strikes are %q", strikes)
 	}
 }
 

@@ -45,6 +45,6 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if len(dashboard.Panels) < 6 {
-		t.Errorf("%d panels", len(dashboard.Panels))
+		t.Errorf("the dashboard has only %d panels", len(dashboard.Panels))
 	}
 }
