@@ -88,7 +88,7 @@ func TestConnectorTapsEachStep(t *testing.T) {
 	}
 	for _, op := range s.ops {
 		if op.Instance != "8004" || op.Target != "db" || op.Order != 7 || op.Driver != 42 || op.Phase != tap.Claim {
-			t.Errorf("call %+v", op)
+			t.Errorf("the tap got the call %+v", op)
 		}
 	}
 	if len(s.ops) != 7 {
@@ -109,7 +109,7 @@ func TestConnectorWithoutTapCounts(t *testing.T) {
 	db, n := newDB(t, nil)
 	before := n.Load()
 	if rows := rowsOf(t, db); rows != 0 {
-		t.Errorf("%d rows", rows)
+		t.Errorf("the table has %d rows, want none", rows)
 	}
 	if got := n.Load() - before; got != 1 {
 		t.Errorf("%d statements, want 1", got)
@@ -190,7 +190,7 @@ func TestConnectorLostQuery(t *testing.T) {
 		t.Errorf("%v, %v, want the lost reply", rows, err)
 	}
 	if got := rowsOf(t, db); got != 0 {
-		t.Errorf("%d rows", got)
+		t.Errorf("the table has %d rows, want none", got)
 	}
 }
 
