@@ -178,7 +178,7 @@ func TestReaches(t *testing.T) {
 	}
 	for _, text := range []string{"", "sleeping: before claim 1", "waiting: before lunch", "before claim"} {
 		if p, err := fault.ParsePoint(text); err == nil {
-			t.Errorf("%q is %v", text, p)
+			t.Errorf("ParsePoint accepted %q as %v", text, p)
 		}
 	}
 }
