@@ -189,7 +189,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 			t.Errorf("%s: after %v: %v; want %s", tt.service, time.Since(began), err, tt.wants)
 		}
 		if waits && !strings.Contains(said, "is not ready after ") {
-			t.Errorf("%s: said %q", tt.service, said)
+			t.Errorf("%s: the error does not say that the instance is not ready: %q", tt.service, said)
 		}
 	}
 }

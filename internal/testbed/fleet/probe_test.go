@@ -92,7 +92,7 @@ func TestStuckOrders(t *testing.T) {
 					}
 				})
 				if n := probed.Load(); err != nil || n != 2 {
-					t.Fatalf("%d probed, %v", n, err)
+					t.Fatalf("StuckOrders probed %d orders, want 2 (%v)", n, err)
 				}
 				var want []int64
 				if tt.stuck {

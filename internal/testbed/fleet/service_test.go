@@ -463,6 +463,6 @@ func TestAwaitGrabGivesUp(t *testing.T) {
 	in.fleet.Shape = target.Plain
 	began := time.Now()
 	if err := in.AwaitGrab(t.Context(), 1, 50*time.Millisecond); err == nil || time.Since(began) > 5*time.Second {
-		t.Errorf("%v after %v", err, time.Since(began))
+		t.Errorf("AwaitGrab returned %v after %v", err, time.Since(began))
 	}
 }
