@@ -226,6 +226,7 @@ type lossy struct {
 	after  func(query string)       // called after each statement without a result set; may be nil
 	around around                   // called instead of each statement without a result set; may be nil
 	answer func(query string) error // called before each query; its error replaces the result; may be nil
+	lose   func(query string) error // called after each query; its error replaces the result; may be nil
 }
 
 // around can send a statement and change its result.
@@ -331,7 +332,13 @@ func (c *lossyConn) QueryContext(ctx context.Context, query string, args []drive
 			return nil, err
 		}
 	}
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	if c.l.lose != nil && err == nil {
+		if err := c.l.lose(query); err != nil {
+			return nil, errors.Join(err, rows.Close())
+		}
+	}
+	return rows, err
 }
 
 func (c *lossyConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {

@@ -2,11 +2,13 @@ package order_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -309,6 +311,9 @@ func killOthers(t *testing.T, s *order.SQL) {
 	}
 }
 
+// sessionState selects what a session may have changed about its connection.
+const sessionState = "SELECT CONCAT(@@SESSION.innodb_lock_wait_timeout, ' s for a row, in a transaction: ', @@SESSION.in_transaction)"
+
 // TestSessionLeavesNothing checks that a session returns its connection to the pool unchanged, for each kind
 // of lock.
 func TestSessionLeavesNothing(t *testing.T) {
@@ -319,8 +324,7 @@ func TestSessionLeavesNothing(t *testing.T) {
 	}
 	state := func() (text string) {
 		t.Helper()
-		query := "SELECT CONCAT(@@SESSION.innodb_lock_wait_timeout, ' s for a row, in a transaction: ', @@SESSION.in_transaction)"
-		if err := s.DB().QueryRowContext(t.Context(), query).Scan(&text); err != nil {
+		if err := s.DB().QueryRowContext(t.Context(), sessionState).Scan(&text); err != nil {
 			t.Fatal(err)
 		}
 		return text
@@ -342,6 +346,127 @@ func TestSessionLeavesNothing(t *testing.T) {
 			}
 			if after := state(); before != after {
 				t.Fatalf("after a session that locked %s, a connection waits %s; want %s", name, after, before)
+			}
+		}
+	}
+}
+
+// TestFailedSessionsLeaveNothing makes each statement of a session fail in turn, before it is sent or after
+// it took effect, and then closes the session at once or after its other calls. The call must return an
+// error, and Close too if the session is lost. Afterwards, no lock may be left, and each connection in the
+// pool must be as new. Once a call has failed in the transaction with the
+// row lock, the server may have ended the transaction, so the session must not write.
+func TestFailedSessionsLeaveNothing(t *testing.T) {
+	dsn, lossy := mariaDSN(t), &lossy{}
+	s, other := connect(t, dsn, order.Options{MaxConns: 2, Wrap: lossy.wrap}), connect(t, dsn, order.Options{})
+	states := func() (all []string) {
+		t.Helper()
+		for range 2 { // both connections at once
+			conn, err := s.DB().Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			var text string
+			if err := conn.QueryRowContext(t.Context(), sessionState).Scan(&text); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, text)
+		}
+		return all
+	}
+	before := states()
+	locks := func(want bool) func(bool, error) error {
+		return func(ok bool, err error) error {
+			if err == nil && ok != want || err != nil && ok {
+				t.Errorf("the lock is granted: %v, %v, want %v", ok, err, want)
+			}
+			return err
+		}
+	}
+	locked := locks(true)
+	taken, holder := openSession(t, other)
+	if err := locked(byRow(t.Context(), holder, taken, 0)); err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close(t.Context())
+	const row, claimed = 2, 5 // the indexes of two calls
+	calls := []func(tx order.Tx, id int64) error{
+		func(tx order.Tx, id int64) error { return locks(false)(byRow(t.Context(), tx, taken, 0)) },
+		func(tx order.Tx, id int64) error { return locked(byName(t.Context(), tx, id, 0)) },
+		func(tx order.Tx, id int64) error { return locked(byRow(t.Context(), tx, id, 2*time.Second)) },
+		func(tx order.Tx, id int64) error { _, err := tx.Read(t.Context(), id, 0); return err },
+		func(tx order.Tx, id int64) error { _, err := tx.Held(t.Context(), id, 1); return err },
+		func(tx order.Tx, id int64) error { return tx.Claim(t.Context(), claim(id, 1, 0), order.Guarded) },
+		func(tx order.Tx, id int64) error { return locked(byRow(t.Context(), tx, id, 0)) },
+	}
+	for _, goesOn := range []bool{false, true} {
+		for _, sent := range []bool{false, true} {
+			for n, struck := 1, "none"; struck != ""; n++ {
+				id, tx := openSession(t, s)
+				count := 0
+				struck = ""
+				strikes := func(query string) error {
+					if count++; count != n {
+						return nil
+					}
+					struck = query
+					return errLost
+				}
+				lossy.around = func(ctx context.Context, query string, send func(context.Context) (driver.Result, error)) (driver.Result, error) {
+					lost := strikes(query)
+					if lost != nil && !sent {
+						return nil, lost
+					}
+					result, err := send(ctx)
+					if lost != nil {
+						return nil, lost
+					}
+					return result, err
+				}
+				if lossy.answer = strikes; sent {
+					lossy.answer, lossy.lose = nil, strikes
+				}
+				errs := make([]error, len(calls))
+				for i, call := range calls {
+					before := struck
+					if errs[i] = call(tx, id); errs[i] == nil && struck != before && i != claimed { // a claim looks for its row
+						t.Errorf("call %d does not report that a statement (%s) failed", i+1, struck)
+					}
+					if errs[i] != nil && !goesOn {
+						break
+					}
+				}
+				_, unusable := tx.Read(t.Context(), id, 0)
+				inClose := struck == ""
+				closed := tx.Close(t.Context())
+				lossy.around, lossy.answer, lossy.lose = nil, nil, nil
+
+				what := fmt.Sprintf("statement %d (%s) fails, sent %v, goes on %v", n, struck, sent, goesOn)
+				if inClose && struck != "" {
+					unusable = errLost
+				}
+				if (closed == nil) != (unusable == nil) {
+					t.Errorf("%s: Close returns %v, but the last read %v", what, closed, unusable)
+				}
+				if err := errors.Join(errs[row+1 : claimed]...); err != nil && errs[row] == nil && errs[claimed] == nil && goesOn {
+					t.Errorf("%s: the session has written, although its lock may be gone: %v", what, err)
+				}
+				if after := states(); !slices.Equal(after, before) {
+					t.Errorf("%s: the connections are %q, want %q", what, after, before)
+				}
+				next, err := other.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for kind, lock := range map[string]lockFunc{"row": byRow, "name": byName} {
+					if ok, err := lock(t.Context(), next, id, lockWait); !ok || err != nil {
+						t.Errorf("%s: the %s is still locked: %v, %v", what, kind, ok, err)
+					}
+				}
+				if err := next.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	}
