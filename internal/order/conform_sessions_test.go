@@ -86,7 +86,11 @@ func rowLock(t *trial) {
 	t.locks(a, byRow, id, 0)
 	t.locks(a, byRow, id, 0) // a session can lock its row again
 	t.busy(b, byRow, id, 0)
-	t.busy(b, byRow, id, time.Second)
+	t.busy(b, byRow, id, time.Nanosecond) // rounded up to a second
+	// b has locked nothing, so its read is a plain one and does not wait.
+	if o, err := b.Read(t.ctx, id, 0); err != nil || o.ID != id {
+		t.failf("read of a row that another session has locked: %+v, %v", o, err)
+	}
 	t.locks(b, byRow, other, 0)
 	t.busy(b, byRow, id, 0) // b must keep its other lock
 	t.busy(a, byRow, other, 0)
@@ -211,6 +215,18 @@ func sessionClaims(t *trial) {
 		t.expect("guarded claim", a.Claim(t.ctx, claim(id, 2, 0), order.Guarded), order.ErrTaken)
 		t.drivers(id, 1)
 	}
+}
+
+// sessionClaimCancelled checks that a session that has locked the row writes nothing for a client that has
+// gone.
+func sessionClaimCancelled(t *trial) {
+	a, id := t.session(), t.create(1)
+	t.locks(a, byRow, id, 0)
+	gone, cancel := context.WithCancel(t.ctx)
+	cancel()
+	t.expect("claim of a client that has gone", a.Claim(gone, claim(id, 1, 0), order.Naive), context.Canceled, order.ErrNotWritten)
+	t.row(order.Order{ID: id})
+	t.drivers(id)
 }
 
 // sessionCancelled checks that a waiter that gives up gets an error and leaves no lock

@@ -54,6 +54,7 @@ var storeChecks = []storeCheck{
 	{"name lock handed on", nameLockHandedOn},
 	{"session claims", sessionClaims},
 	{"session cancelled", sessionCancelled},
+	{"session claim cancelled", sessionClaimCancelled},
 }
 
 // limit is the maximum duration of a check. It is necessary because a wrong store may wait forever.

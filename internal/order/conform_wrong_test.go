@@ -93,7 +93,7 @@ var wrong = []struct {
 	{"mistakes not found for taken", mistakes(order.ErrNotFound, order.ErrTaken), []string{"not found", "row lock of none"}},
 	{"ledger of one order too many", wideLedger, []string{"ledger"}},
 	{"gaps between the new ids", gaps, []string{"create", "create together"}},
-	{"cannot be cancelled", uncancelled, []string{"cancelled", "row lock and writers", "session cancelled"}},
+	{"cannot be cancelled", uncancelled, []string{"cancelled", "row lock and writers", "session cancelled", "session claim cancelled"}},
 	{"refuses without a word", mute, []string{"session or refusal"}},
 	{"sells from the counter of others", relative, []string{"lost update", "stock guards"}},
 	{"forgets whose units they are", forgetsHolders, []string{"per driver", "two requests of one driver"}},
@@ -221,6 +221,10 @@ type uncancellerTx struct{ order.Tx }
 func (t uncancellerTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
 	ok, err := t.Tx.LockRow(ctx, id, wait)
 	return ok, untold(err)
+}
+
+func (t uncancellerTx) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
+	return t.Tx.Claim(context.WithoutCancel(ctx), c, g)
 }
 
 // untold replaces context.DeadlineExceeded with nil.

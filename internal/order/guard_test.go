@@ -158,6 +158,22 @@ func locksOf(x Tx, id int64) []func(context.Context, time.Duration) (bool, error
 	}
 }
 
+// TestSecondsByDefinition compares seconds with its definition, the smallest number of seconds that is not
+// shorter, near whole seconds.
+func TestSecondsByDefinition(t *testing.T) {
+	for whole := range 4 {
+		for d := time.Duration(whole)*time.Second - 2; d <= time.Duration(whole)*time.Second+2; d++ {
+			var want int64
+			for time.Duration(want)*time.Second < d {
+				want++
+			}
+			if got := seconds(d); got != want {
+				t.Errorf("%v makes %d s, want %d", d, got, want)
+			}
+		}
+	}
+}
+
 // TestFailedSessionsFreeTheirPlace begins sessions while the database is closed. Each attempt must fail for
 // this reason, and not because earlier attempts have used up the sessions.
 func TestFailedSessionsFreeTheirPlace(t *testing.T) {
