@@ -85,7 +85,7 @@ func (x *session) begin(ctx context.Context) error {
 	}
 	began := time.Now()
 	_, err := x.conn.ExecContext(ctx, x.dialect.begin)
-	for x.isBusy != nil && x.isBusy(err) && ctx.Err() == nil && time.Since(began) < beginLimit {
+	for x.isBusy != nil && x.isBusy(err) && time.Since(began) < beginLimit {
 		_, err = x.conn.ExecContext(ctx, x.dialect.begin)
 	}
 	if err != nil {
