@@ -295,7 +295,7 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	}
 	a.record(history.Invoke, history.Read, nil)
 	row, err := rows.Read(ctx, a.Order, fence)
-	if errors.Is(err, order.ErrStale) && ctx.Err() == nil {
+	if errors.Is(err, order.ErrStale) {
 		err = a.judgeStale(row, err)
 	}
 	if err = causeOf(ctx, err); err != nil {
