@@ -599,16 +599,20 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// TestOrderShowsItsLedger checks that each order shows its own winner and ledger row, and no other.
 func TestOrderShowsItsLedger(t *testing.T) {
 	r := newRig(t, settings{})
-	won := answerOf(t, r.call(t, request("POST", "/orders/1/grab", `{"driver_id":42}`)))
-	var got grab.OrderView
-	w := r.call(t, request("GET", "/orders/1", ""))
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	if got.Status != order.Grabbed || got.Driver != 42 || len(got.Grabs) != 1 || got.Grabs[0].Token != won.Token || got.Grabs[0].Strategy != "setnx" {
-		t.Errorf("%s, want the grab of driver 42 with token %s", w.Body, won.Token)
+	for id := int64(3); id >= 1; id-- {
+		path, driver := fmt.Sprint("/orders/", id), 40+id
+		won := answerOf(t, r.call(t, request("POST", path+"/grab", fmt.Sprintf(`{"driver_id":%d}`, driver))))
+		var got grab.OrderView
+		w := r.call(t, request("GET", path, ""))
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Status != order.Grabbed || got.Driver != driver || len(got.Grabs) != 1 || got.Grabs[0].Token != won.Token || got.Grabs[0].Strategy != "setnx" {
+			t.Errorf("%s, want only the grab of driver %d with token %s", w.Body, driver, won.Token)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/history"
 	"grablab/internal/order"
 )
 
@@ -105,6 +106,90 @@ func TestLossShowsInOneWay(t *testing.T) {
 			})
 		}
 	}
+}
+
+// boundedLock grants leases that end at a given time.
+type boundedLock struct{ until time.Time }
+
+type boundedLease struct {
+	showingLease
+	until time.Time
+}
+
+func (l boundedLock) Acquire(context.Context, string) (lock.Lease, error) {
+	return &boundedLease{showingLease{showingLock: &showingLock{}}, l.until}, nil
+}
+
+func (l boundedLock) Close() error            { return nil }
+func (l *boundedLease) Until() time.Time      { return l.until }
+func (l *boundedLease) Lost() <-chan struct{} { return nil }
+
+// TestLeaseIsRecorded checks how long a new lease lasts according to the history. A lease that has already
+// ended must not look like one whose duration is unknown.
+func TestLeaseIsRecorded(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{
+		time.Hour: time.Hour, 2: 2, 1: 1, 0: 1, -time.Hour: 1, history.Endless: history.Endless,
+	} {
+		play(t, "bounded", func(s *scene) {
+			l := boundedLock{time.Now().Add(left)}
+			if left == history.Endless {
+				l.until = time.Time{}
+			}
+			a := s.instance(func(c *grab.Config) {
+				c.Find = func(string) (lock.Strategy, error) {
+					return lock.Strategy{Name: "bounded", Guard: order.Naive, New: func(lock.Env) (lock.Locker, error) { return l, nil }}, nil
+				}
+			})
+			s.wants("A", a.grab(), grab.Grabbed, "")
+			for _, e := range a.history.Events() {
+				if e.Op == history.Acquire && e.Kind == history.OK && e.Lease != want {
+					t.Errorf("a lease that lasts for %v is recorded with %v, want %v", left, e.Lease, want)
+				}
+			}
+		})
+	}
+}
+
+// TestForgetsForAClientThatHasGone checks that a grab of an order that does not exist removes the lock's
+// data from Redis even if its client disconnects before that.
+func TestForgetsForAClientThatHasGone(t *testing.T) {
+	for _, strategy := range fencedStrategies {
+		play(t, strategy, func(s *scene) {
+			ctx, hangUp := context.WithCancel(s.Context())
+			defer hangUp()
+			a := s.instance(func(c *grab.Config) {
+				c.Find = func(name string) (lock.Strategy, error) {
+					st, err := lock.Find(name)
+					begin := st.New
+					st.New = func(e lock.Env) (lock.Locker, error) {
+						l, err := begin(e)
+						return hangingUp{l.(forgetter), hangUp}, err
+					}
+					return st, err
+				}
+			})
+			a.Grab(ctx, grab.Request{Order: 999, Driver: 1})
+			if keys := s.redis.Keys(); len(keys) > 0 || ctx.Err() == nil {
+				t.Errorf("%s leaves %v; the client has gone: %v", strategy, keys, ctx.Err() != nil)
+			}
+		})
+	}
+}
+
+type forgetter interface {
+	lock.Locker
+	lock.Forgetter
+}
+
+// hangingUp is a lock whose client disconnects before the lock's data is deleted.
+type hangingUp struct {
+	forgetter
+	hangUp func()
+}
+
+func (l hangingUp) Forget(ctx context.Context, key string) error {
+	l.hangUp()
+	return l.forgetter.Forget(ctx, key)
 }
 
 // TestLimitIsReadOnlyIfItCounts checks that a grab counts the driver's units only for an order of several units.

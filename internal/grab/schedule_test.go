@@ -329,6 +329,29 @@ ok claim, token 1, fence 1
 invoke release, token 1, fence 1
 ok release, token 1, fence 1
 ok grab, token 1, fence 1`},
+		{"repaired and renewed", "watchdog-fenced", func(a *instance) {
+			if _, err := a.Mem.Read(a.scene.Context(), a.scene.order, 41); err != nil {
+				a.scene.Fatal(err)
+			}
+			a.beforeClaim = func() { time.Sleep(sceneTTL / 2) }
+		}, `
+invoke grab
+invoke acquire
+ok acquire, token 1, fence 1, lease 10s
+invoke read, token 1, fence 1
+fail read stale error, token 1, fence 1
+invoke release, token 1, fence 1
+ok release, token 1, fence 1
+invoke acquire, token 1, fence 1
+ok acquire, token 2, fence 42, lease 10s
+invoke read, token 2, fence 42
+ok read open, token 2, fence 42
+invoke claim, token 2, fence 42
+ok renew, lease 10s
+ok claim, token 2, fence 42
+invoke release, token 2, fence 42
+ok release, token 2, fence 42
+ok grab, token 2, fence 42`},
 		{"taken", "setnx", func(a *instance) { a.scene.instance().grab() }, `
 invoke grab
 invoke acquire
