@@ -36,6 +36,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // rig is an instance that uses a store in memory and a Redis server in this process.
@@ -709,6 +710,52 @@ func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 		}
 		if want := known.Needs&^(lock.Redis|lock.SQL|lock.SQLLocks) == 0; st.Available != want {
 			t.Errorf("%s is available: %v, want %v", st.Name, st.Available, want)
+		}
+	}
+}
+
+// TestEverySetOfServers checks for each set of servers that an instance offers exactly the strategies that
+// need no other server, and says which servers the others need.
+func TestEverySetOfServers(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	servers := []struct {
+		needs lock.Backend
+		add   func(*lock.Env)
+	}{
+		{lock.Redis, func(e *lock.Env) { e.Redis = client }},
+		{lock.RedisQuorum, func(e *lock.Env) { e.Redlock = []redis.UniversalClient{client, client, client} }},
+		{lock.SQL | lock.SQLLocks, func(e *lock.Env) { e.Orders = new(order.Mem) }},
+		{lock.ZooKeeper, func(e *lock.Env) { e.ZooKeeper = &lock.Ensemble{} }},
+		{lock.Etcd, func(e *lock.Env) { e.Etcd = new(clientv3.Client) }},
+	}
+	for set := range 1 << len(servers) {
+		var given lock.Backend
+		var env lock.Env
+		for i, s := range servers {
+			if set>>i&1 == 1 {
+				given |= s.needs
+				s.add(&env)
+			}
+		}
+		service, err := grab.New(grab.Config{Orders: new(order.Mem), Strategy: "none", Lock: env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		newHandler(service, grab.HTTPConfig{}).ServeHTTP(w, request("GET", "/strategies", ""))
+		var views []grab.StrategyView
+		if err := json.Unmarshal(w.Body.Bytes(), &views); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range views {
+			st, err := lock.Find(v.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := st.Needs&^given == 0; v.Available != want || (v.Missing == "") != want {
+				t.Errorf("set %b: %s is available: %v, missing %q", set, v.Name, v.Available, v.Missing)
+			}
 		}
 	}
 }
