@@ -17,10 +17,17 @@ const (
 // FreeAddr returns a loopback address with a free port. The system does not use that port for
 // outgoing connections, so a killed server can restart there. Two callers may get the same port.
 func FreeAddr() (string, error) {
-	if below := ephemeral(); below >= lowest+atLeast {
+	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // exists only on Linux
+	return freeBelow(ephemeral(string(text)), Taken)
+}
+
+// freeBelow returns an address with a free port that is lower than below. If there are too few such ports, or all of
+// those that it tries are taken, the system chooses the port.
+func freeBelow(below int, taken func(addr string) bool) (string, error) {
+	if below >= lowest+atLeast {
 		for range tries {
 			addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(below-lowest)))
-			if !Taken(addr) {
+			if !taken(addr) {
 				return addr, nil
 			}
 		}
@@ -43,15 +50,11 @@ func Taken(addr string) bool {
 	return false
 }
 
-// ephemeral returns the first port of the system's range for outgoing connections. If the system
-// does not report the range, it returns the Linux default.
-func ephemeral() int {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+// ephemeral returns the first port of the system's range for outgoing connections. If the text does not
+// contain that range, it returns the Linux default.
+func ephemeral(text string) int {
 	var first, last int
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &first, &last)
-	}
-	if err != nil {
+	if _, err := fmt.Sscan(text, &first, &last); err != nil {
 		return 32_768
 	}
 	return first

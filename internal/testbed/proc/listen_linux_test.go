@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"testing"
 )
@@ -21,6 +22,21 @@ func TestListens(t *testing.T) {
 	if yes, known := Listens([]int{1<<22 + 1}, port); yes || !known {
 		t.Errorf("a port of another group: %v, %v", yes, known)
 	}
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	accepted, err := l.Accept() // keeps the port, but does not listen
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	l.Close()
 	if yes, known := Listens([]int{1<<22 + 2, syscall.Getpgrp()}, port); yes || !known {
 		t.Errorf("a closed port: %v, %v", yes, known)
@@ -56,17 +72,37 @@ func TestSharer(t *testing.T) {
 	}
 }
 
-// TestListensWithoutPermission checks that Listens knows the files of this user's processes, even if one of
-// them has ended and still waits for its parent.
-func TestListensWithoutPermission(t *testing.T) {
+// TestWithoutPermission checks that Listens knows the files of this user's processes, even if one of them has
+// ended and still waits for its parent. It must not claim to know the files of another user's process, and
+// Find must not return such a process.
+func TestWithoutPermission(t *testing.T) {
+	const rootListens = "PROC_TEST_PORT"
 	if os.Getuid() == 0 { // root may read the files of every process, so repeat the test as another user
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
 		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
 		cmd.Dir = "/"
+		cmd.Env = append(os.Environ(), fmt.Sprint(rootListens, "=", l.Addr().(*net.TCPAddr).Port))
 		attr(cmd).Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("the test failed as another user: %v: %s", err, out)
 		}
 		return
+	}
+	if port, err := strconv.Atoi(os.Getenv(rootListens)); err == nil {
+		if yes, known := Listens([]int{syscall.Getpgrp()}, port); yes || known { // the group of the parent, which belongs to root
+			t.Errorf("a port of another user: %v, %v", yes, known)
+		}
+		own := start(t, "exec sleep 60", NewProcessGroup)
+		if yes, known := Listens([]int{own.Process.Pid}, port); yes || !known {
+			t.Errorf("a port of another user, and a group of this one: %v, %v", yes, known)
+		}
+		if _, err := Find(os.Getppid()); err != ErrForeign {
+			t.Errorf("a process of another user: %v", err)
+		}
 	}
 	cmd := exec.Command("true")
 	NewProcessGroup(cmd)
@@ -98,8 +134,18 @@ func TestOutsider(t *testing.T) {
 	}
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
+	own, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if conn, err := l.Accept(); err != nil {
+		t.Fatal(err)
+	} else {
+		defer conn.Close()
+	}
 	if pid := Outsider(nil, port); pid != 0 {
-		t.Errorf("process %d is connected before any connection", pid)
+		t.Errorf("process %d is connected, but only this program is", pid)
 	}
 	cmd := start(t, fmt.Sprintf(`exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d; read -r <&3'`, port), NewProcessGroup)
 	conn, err := l.Accept()

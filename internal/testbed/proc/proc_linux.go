@@ -32,14 +32,12 @@ var bootID = sync.OnceValue(func() string {
 // StartTime returns a process's start time as text. The text has no fixed format, but together with
 // the process ID, it identifies the process. It returns false if there is no such process.
 func StartTime(pid int) (string, bool) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return "", false
-	}
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return startTimeIn(stat)
 }
 
-// startTimeIn returns the start time in the contents of /proc/PID/stat. It returns false if the process has ended.
+// startTimeIn returns the start time in the contents of /proc/PID/stat. It returns false if the process has ended,
+// or if there are no contents.
 func startTimeIn(stat []byte) (string, bool) {
 	// Skip the name in parentheses, because it may contain spaces. The start time is the 20th field
 	// after it, and counts from the boot.
@@ -112,9 +110,8 @@ func Sharer(pid, port int) int {
 // parent returns the parent of a process, or 0 if there is no such process.
 func parent(pid int) (id int) {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if _, rest, ok := strings.Cut(string(status), "\nPPid:"); ok {
-		_, _ = fmt.Sscan(rest, &id)
-	}
+	_, rest, _ := strings.Cut(string(status), "\nPPid:")
+	_, _ = fmt.Sscan(rest, &id)
 	return id
 }
 
@@ -189,7 +186,7 @@ func holder(sockets map[string]bool, chosen func(pid, group int) bool) (pid int,
 			all = all && !runs
 		}
 		for _, file := range files {
-			if to, err := os.Readlink(dir + file.Name()); err == nil && sockets[to] {
+			if to, _ := os.Readlink(dir + file.Name()); sockets[to] {
 				return pid, all
 			}
 		}

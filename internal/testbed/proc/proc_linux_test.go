@@ -6,10 +6,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 )
 
@@ -103,9 +105,17 @@ func TestContinueAtEnd(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
+	before := Groups(os.Getpid())
 	done, err := ContinueAtEnd(pids)
 	if err != nil {
 		t.Fatal(err)
+	}
+	helpers := slices.DeleteFunc(Groups(os.Getpid()), func(g int) bool { return slices.Contains(before, g) })
+	if len(helpers) != 1 {
+		t.Fatalf("the helper is in the groups %v, so the end of this program's terminal may end it", helpers)
+	}
+	if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", helpers[0])); err != nil || dir != "/" {
+		t.Errorf("the helper keeps the folder %s in use: %v", dir, err)
 	}
 	for _, want := range []bool{true, false} {
 		if !want {
@@ -118,6 +128,40 @@ func TestContinueAtEnd(t *testing.T) {
 				t.Errorf("process %d is paused: %v, want %v", i, got, want)
 			}
 		}
+	}
+}
+
+// TestContinueAtEndFails checks that a program learns that no helper has started.
+func TestContinueAtEndFails(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if done, err := ContinueAtEnd(nil); err == nil || done != nil {
+		t.Errorf("without a shell: %v", err)
+	}
+}
+
+// TestMarked starts processes with a variable, and others with similar ones. Marked must return exactly those with
+// the variable, but never this process.
+func TestMarked(t *testing.T) {
+	mark := fmt.Sprint("PROC_TEST_MARK=", os.Getpid())
+	with := func(variables ...string) int {
+		return start(t, "exec sleep 60", Detached, func(c *exec.Cmd) { c.Env = append(os.Environ(), variables...) }).Process.Pid
+	}
+	want := []int{with(mark), with("A=1", mark, "B=2")}
+	for _, other := range []string{"A=1", mark + "0", "X" + mark, "A=" + mark} {
+		with(other)
+	}
+	got := Marked(mark)
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("marked are %v, want %v", got, want)
+	}
+	inherited, err := os.ReadFile("/proc/self/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(inherited), "\x00")
+	if pids := Marked(first); slices.Contains(pids, os.Getpid()) || !slices.Contains(pids, want[0]) {
+		t.Errorf("%s: marked are %v, want %d, but not %d", first, pids, want[0], os.Getpid())
 	}
 }
 
@@ -206,9 +250,27 @@ func TestSignalTree(t *testing.T) {
 	if _, err := r.Read(make([]byte, 1)); err != io.EOF { // the read ends once no process has the pipe open
 		t.Errorf("the grandchild still runs: %v", err)
 	}
+	member := start(t, "setsid sh -c 'echo; exec sleep 600' & wait", func(c *exec.Cmd) { r, c.Stdout = pipe(t) })
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := SignalTree(member.Process.Pid, syscall.SIGKILL); err != syscall.ESRCH {
+		t.Errorf("a signal to a process that leads no group, but whose child does: %v", err)
+	}
 	if err := SignalTree(1<<22+1, syscall.SIGKILL); err != syscall.ESRCH { // process IDs are smaller
 		t.Errorf("a signal to a group that does not exist: %v", err)
 	}
+}
+
+// pipe returns a pipe. The test closes its reading end.
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
 }
 
 // TestOwnProcess checks which files IsOwn recognizes as the current user's.
@@ -216,6 +278,9 @@ func TestOwnProcess(t *testing.T) {
 	file, err := os.Stat(t.TempDir())
 	if err != nil || !IsOwn(file) {
 		t.Errorf("a new folder belongs to another user: %v", err)
+	}
+	if made, err := (fstest.MapFS{"a": {}}).Stat("a"); err != nil || IsOwn(made) {
+		t.Errorf("a file without an owner is our own: %v", err)
 	}
 	if os.Getuid() == 0 {
 		dir := t.TempDir()
