@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { stacktest.Main(m) }
 
-var update = flag.Bool("update", false, "with GRABLAB_PROVE=1, store the answers of the real servers")
+var update = flag.Bool("update", false, "replace the stored verdicts, and with GRABLAB_PROVE=1 the answers of the real servers")
 
 // answersAgree checks that a simulated server gives the stored answers of a real server. If GRABLAB_PROVE
 // is 1, it first checks that the real server still gives these answers.
