@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,11 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("ParseFlags(%s) = %v, want %s", args, err, want)
 		}
 	}
+	for _, args := range []string{"", "-name n", "-ttl 1ms -quiet"} {
+		if _, err := ParseFlags(new(sample).flags(), strings.Fields(args)); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
 	t.Setenv("SAMPLE_TTL", "abc")
 	if _, err := Parse(new(sample).flags(), nil, ff.WithEnvVarPrefix("SAMPLE")); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "SAMPLE_TTL: must be a duration") {
 		t.Errorf("the environment: %v", err)
@@ -99,6 +105,20 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestUnknownFact checks that a rule with a misspelt condition is noticed, instead of never applying.
+func TestUnknownFact(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("the condition is accepted")
+		}
+	}()
+	line, err := Parse(new(sample).flags(), strings.Fields("-name n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = Check([]Rule{{Flags: "name", Excludes: "yess"}}, line, map[string]bool{"yes": true})
+}
+
 // TestLimits checks that a limit itself is a valid value, and that values beyond it are not.
 func TestLimits(t *testing.T) {
 	accepts := func(v flag.Value, text string) bool { return v.Set(text) == nil }
@@ -110,9 +130,18 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]bool{"4": false, "5": true, "6": true, "7": true, "8": false, "5.5": false, "": false} {
-		if got := accepts(One(&n, WholeNumber(5, 7)), text); got != want {
+		if got := accepts(One(&n, WholeNumber(5, 7)), text); got != want || got && text != strconv.Itoa(n) {
 			t.Errorf("%q from 5 to 7: %v", text, got)
 		}
+	}
+	var seed uint64
+	for text, want := range map[string]bool{"0": true, "18446744073709551615": true, "18446744073709551616": false, "-1": false, "0x1": false, "1e3": false} {
+		if got := accepts(One(&seed, Seed), text); got != want {
+			t.Errorf("the seed %s: %v", text, got)
+		}
+	}
+	if err := One(&n, WholeNumber(5, 7)).Set("8"); n < 5 || n > 7 || err == nil || err.Error() != "must be a whole number from 5 to 7" {
+		t.Errorf("after 8: %d, %v", n, err)
 	}
 	if !accepts(One(&d, AtLeast(0)), "0s") || accepts(One(&d, AtLeast(0)), "-1ns") {
 		t.Error("AtLeast(0) must accept 0s and reject -1ns")
@@ -149,6 +178,73 @@ func TestRows(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("Rows returned %q, want %q", got, want)
+	}
+}
+
+// TestPrint checks the layout of the help. Each line has at most 100 columns, and all descriptions begin in the same
+// column. A name that is too wide has a line of its own, and does not move that column.
+func TestPrint(t *testing.T) {
+	about := strings.TrimSpace(strings.Repeat("word ", 50))
+	for _, widths := range [][]int{{1}, {5, 3}, {28, 2}, {29, 2}, {2, 40, 28}, {40}} {
+		var flags []Flag
+		column := 0 // the widest name that still has its description beside it
+		for _, width := range widths {
+			flags = append(flags, New(strings.Repeat("é", width-1), "", about, Switch(new(bool))))
+			if width <= 28 {
+				column = max(column, width)
+			}
+		}
+		var out strings.Builder
+		Print(&out, flags)
+		names, words := 0, 0
+		for line := range strings.Lines(out.String()) {
+			text := []rune(strings.TrimSuffix(line, "\n"))
+			if len(text) > 100 || string(text[:2]) != "  " {
+				t.Errorf("%v: %q has %d columns", widths, line, len(text))
+			}
+			if text[2] == '-' {
+				if alone := len(text) == 2+widths[names]; alone != (widths[names] > 28) {
+					t.Errorf("%v: name %d is alone on its line: %v", widths, names, alone)
+				}
+				if names++; len(text) == 2+widths[names-1] {
+					continue
+				}
+			} else if strings.TrimSpace(string(text[:column+4])) != "" {
+				t.Errorf("%v: %q begins before column %d", widths, line, column+4)
+			}
+			beside := string(text[column+4:])
+			if words += len(strings.Fields(beside)); !strings.HasPrefix(beside, "word") {
+				t.Errorf("%v: %q does not begin in column %d", widths, line, column+4)
+			}
+		}
+		if names != len(widths) || words != 50*len(widths) {
+			t.Errorf("%v: %d names and %d words", widths, names, words)
+		}
+	}
+}
+
+// TestEach checks that the values of a list of words keep their order, and that each value occurs only once, even if
+// several words stand for it.
+func TestEach(t *testing.T) {
+	groups := map[string][]int{"odd": {1, 3, 5}, "small": {1, 2, 3}, "five": {5}, "none": nil}
+	find := func(word string) ([]int, error) {
+		if of, ok := groups[word]; ok {
+			return of, nil
+		}
+		return nil, Unknown("word", word, []string{"odd", "small"}, "five")
+	}
+	for text, want := range map[string][]int{"odd": {1, 3, 5}, "small, odd": {1, 2, 3, 5}, "five,small": {5, 1, 2, 3}, "none": nil} {
+		if got, err := Each(text, func(a, b int) bool { return a == b }, find); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"odd,odd": "odd is named twice: name it once", "odd,,small": "must be a list of names separated by commas, such as a,b,c",
+		"odd,smal": `there is no word "smal"; did you mean small?`, "xyz": `there is no word "xyz"; there are odd, small`,
+	} {
+		if got, err := Each(text, func(a, b int) bool { return a == b }, find); got != nil || err == nil || err.Error() != want {
+			t.Errorf("%s: %v, %v, want %s", text, got, err, want)
+		}
 	}
 }
 
