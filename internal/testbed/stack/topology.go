@@ -27,6 +27,7 @@ type Topology struct {
 
 	s         *Stack
 	exe       string
+	name      string    // the name of the first master in the Sentinels
 	nodes     []*member // all masters, followed by their replicas in the same order
 	sentinels []*member
 	lagged    time.Time // when Lag stopped the replication; zero if it did not
@@ -41,17 +42,34 @@ type member struct {
 // These timeouts apply only during a planned failover, because a busy server may be silent for
 // longer without being down.
 const (
-	topologyMaster   = "redis"
-	nodeDown         = 500 * time.Millisecond
-	clusterPatience  = 15 * time.Second
-	clusterMasters   = 3
-	clusterSlots     = 16384
-	sentinelsOfOne   = 3
-	sentinelMajority = 2
+	topologyMaster  = "redis"
+	nodeDown        = 500 * time.Millisecond
+	clusterPatience = 15 * time.Second
+	clusterMasters  = 3
+	clusterSlots    = 16384
+	sentinelsOfOne  = 3
 )
 
+// These are the Sentinel's timeouts. The short ones apply only during a planned failover, because a
+// busy server may be silent for longer without being down.
+const (
+	patient    = time.Hour // both timeouts, except during a failover
+	masterDown = time.Second
+	failover   = 2 * time.Second
+)
+
+// downAfter returns the Sentinel's timeout for a silent master whose replication stopped at lagged. A
+// Sentinel promotes a replica only if it was disconnected for at most ten such timeouts, before the
+// Sentinel noticed the silence.
+func downAfter(lagged time.Time) time.Duration {
+	if lagged.IsZero() {
+		return masterDown
+	}
+	return max(masterDown, time.Since(lagged)/7)
+}
+
 func (s *Stack) startTopology(ctx context.Context, exe string, kind catalog.Topology) error {
-	t := &Topology{Kind: kind, s: s, exe: exe}
+	t := &Topology{Kind: kind, s: s, exe: exe, name: topologyMaster}
 	masters, sentinels := clusterMasters, 0
 	if kind == catalog.RedisSentinel {
 		masters, sentinels = 1, sentinelsOfOne
@@ -85,6 +103,12 @@ func (t *Topology) start(ctx context.Context) error {
 	if t.Kind == catalog.RedisCluster {
 		return t.formCluster(ctx)
 	}
+	return t.watchMaster(ctx, t.nodes[0].addr)
+}
+
+// watchMaster makes the second server a replica of the first one, and then starts the Sentinels. They
+// reach the master at addr.
+func (t *Topology) watchMaster(ctx context.Context, addr string) error {
 	host, port, _ := net.SplitHostPort(t.nodes[0].addr)
 	if err := t.on(t.nodes[1], func(c *redis.Client) error { return c.ReplicaOf(ctx, host, port).Err() }); err != nil {
 		return err
@@ -92,7 +116,7 @@ func (t *Topology) start(ctx context.Context) error {
 	if err := await(ctx, nil, func() error { return inStep(ctx, t.nodes[0].addr, t.nodes[1].addr) }); err != nil {
 		return err
 	}
-	return t.startEach(ctx, t.sentinels, t.sentinel)
+	return t.startEach(ctx, t.sentinels, func(m *member) server { return t.sentinel(m, addr) })
 }
 
 // startEach starts servers in parallel. A restarted server keeps its address. A Cluster node
@@ -125,17 +149,75 @@ func (t *Topology) node(m *member) server {
 	return srv
 }
 
-func (t *Topology) sentinel(m *member) server {
-	return sentinelServer(t.exe, t.s.Dir, m.name, topologyMaster, t.nodes[0].addr, sentinelMajority, func(ctx context.Context, client *redis.SentinelClient) error {
-		others, err := client.Sentinels(ctx, topologyMaster).Result()
-		if err == nil && len(others) != len(t.sentinels)-1 {
-			err = fmt.Errorf("the Sentinel knows only %d of the other Sentinels", len(others))
+// sentinel describes how to start a Sentinel that reaches the first master at the given address. A
+// failover needs the agreement of most Sentinels. The Sentinel is ready once it knows the replica and
+// the other Sentinels.
+func (t *Topology) sentinel(m *member, master string) server {
+	host, port, _ := net.SplitHostPort(master)
+	return server{
+		name: m.name,
+		exe:  t.exe,
+		args: func(addr string) ([]string, error) {
+			conf := filepath.Join(t.s.Dir, m.name+".conf")
+			return []string{conf, "--sentinel"}, os.WriteFile(conf, fmt.Appendf(nil, `bind 127.0.0.1
+port %[1]s
+dir %[2]s
+sentinel monitor %[3]s %[4]s %[5]s %[6]d
+sentinel down-after-milliseconds %[3]s %[7]d
+sentinel failover-timeout %[3]s %[7]d
+`, portOf(addr), strconv.Quote(t.s.Dir), t.name, host, port, len(t.sentinels)/2+1, patient.Milliseconds()), 0o600)
+		},
+		ask: func(ctx context.Context, addr string) (serverInfo, error) {
+			info, err := askRedis(ctx, addr)
+			if err == nil {
+				err = t.isKnown(ctx, addr)
+			}
+			return info, err
+		},
+	}
+}
+
+// isKnown returns nil if a Sentinel knows the other Sentinels, and enough about the replica to
+// promote it.
+func (t *Topology) isKnown(ctx context.Context, sentinel string) error {
+	client := newSentinel(sentinel)
+	defer client.Close()
+	others, err := client.Sentinels(ctx, t.name).Result()
+	if err == nil && len(others) != len(t.sentinels)-1 {
+		err = fmt.Errorf("the Sentinel knows only %d of the other Sentinels", len(others))
+	}
+	if err != nil {
+		return err
+	}
+	replicas, err := client.Replicas(ctx, t.name).Result()
+	if err != nil {
+		return err
+	}
+	for _, r := range replicas {
+		if r["port"] == portOf(t.replica().addr) && r["flags"] == "slave" && r["master-link-status"] == "ok" {
+			return nil
 		}
-		if err != nil {
-			return err
-		}
-		return knowsReplica(ctx, client, topologyMaster, t.nodes[1].addr)
-	})
+	}
+	return fmt.Errorf("the Sentinel does not know the replica at %s", t.replica().addr)
+}
+
+var errNotInStep = errors.New("the replica is not in sync with its master")
+
+// inStep returns nil if both the replica and the master report that they are connected. The
+// Sentinel finds a replica only if the master reports it.
+func inStep(ctx context.Context, master, addr string) error {
+	theirs, err := replication(ctx, master)
+	if err != nil {
+		return err
+	}
+	ours, err := replication(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if ours["master_link_status"] != "up" || !strings.Contains(theirs["slave0"], "port="+portOf(addr)+",state=online") {
+		return errNotInStep
+	}
+	return nil
 }
 
 // on calls f with a client for one server, and adds the server name to errors.
@@ -332,10 +414,15 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 // replica returns the replica of the first master.
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
-// Lag stops replication from the first master.
+// Lag permanently stops replication from the first master, by giving the replica a wrong password.
 func (t *Topology) Lag(ctx context.Context) error {
 	t.lagged = time.Now()
-	return t.on(t.replica(), func(c *redis.Client) error { return lag(ctx, c) })
+	return t.on(t.replica(), func(c *redis.Client) error {
+		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
+			return err
+		}
+		return c.Do(ctx, "client", "kill", "type", "master").Err()
+	})
 }
 
 // Kill kills the first master and waits until its replica has been promoted.
@@ -370,7 +457,13 @@ func (t *Topology) takeAway(ctx context.Context, strike func() error) error {
 // Cluster nodes if it is silent for node. step limits each failover step of the Sentinels.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
-		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
+		client := newSentinel(m.addr)
+		err := errors.Join(
+			client.Set(ctx, t.name, "down-after-milliseconds", strconv.FormatInt(down.Milliseconds(), 10)).Err(),
+			client.Set(ctx, t.name, "failover-timeout", strconv.FormatInt(step.Milliseconds(), 10)).Err(),
+			client.Close(),
+		)
+		if err != nil {
 			return err
 		}
 	}
@@ -384,7 +477,7 @@ func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node
 
 // awaitPromotion waits until all other servers accept the replica as master.
 func (t *Topology) awaitPromotion(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: no replica was promoted within %v", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: failover of %s: no replica was promoted within %v", t.name, startTimeout))
 	defer cancel()
 	promoted := t.replica().addr
 	if t.Kind == catalog.RedisCluster {
@@ -396,12 +489,29 @@ func (t *Topology) awaitPromotion(ctx context.Context) error {
 	}
 	return await(ctx, nil, func() error {
 		for _, m := range t.sentinels {
-			if err := isPromoted(ctx, m.addr, topologyMaster, promoted); err != nil {
+			if err := t.isPromoted(ctx, m.addr); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// isPromoted returns nil if both the Sentinel and the replica report that the replica is the master.
+func (t *Topology) isPromoted(ctx context.Context, sentinel string) error {
+	addr := t.replica().addr
+	named, err := masterOf(ctx, sentinel, t.name)
+	if err != nil {
+		return err
+	}
+	if named != addr {
+		return fmt.Errorf("the Sentinel names %s", named)
+	}
+	info, err := replication(ctx, addr)
+	if err == nil && info["role"] != "master" {
+		err = fmt.Errorf("the replica is %s", info["role"])
+	}
+	return err
 }
 
 // SwitchOver asks a Sentinel to promote the replica once it has received all writes. The old master
@@ -422,7 +532,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 	}
 	client := newSentinel(t.sentinels[0].addr)
 	defer client.Close()
-	if err := client.Failover(ctx, topologyMaster).Err(); err != nil {
+	if err := client.Failover(ctx, t.name).Err(); err != nil {
 		return err
 	}
 	return t.awaitPromotion(ctx)
