@@ -208,6 +208,7 @@ type carrier struct {
 
 	buf        []byte
 	sent, r, w int // buf[:sent] was sent, buf[:r] was scanned, and buf[:w] was received
+	rest       int // bytes of the last message that have not arrived yet
 }
 
 // window is the buffer size for one direction of a connection, in bytes.
@@ -238,6 +239,11 @@ func (c *carrier) run() {
 // stop.
 func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
+		if n := min(c.rest, c.w-c.r); n > 0 {
+			c.rest -= n
+			c.r += n
+			continue
+		}
 		full := c.r == 0 && c.w == len(c.buf)
 		n, m, err := c.scan.scan(c.buf[c.r:c.w], full)
 		if err == nil && n == 0 && full {
@@ -251,7 +257,8 @@ func (c *carrier) forward() bool {
 			c.reset()
 			return false
 		}
-		c.r += n
+		c.rest = max(0, c.r+n-c.w)
+		c.r += n - c.rest
 		if n > 0 || m.kind != noMessage {
 			continue
 		}

@@ -154,7 +154,7 @@ func TestPostgresLengths(t *testing.T) {
 		{typed('Q', 1<<30+4, ""), false, "", 0},
 		{typed('Q', 1<<31, ""), false, "invalid length: -2147483652", 0},
 		{typed('Z', 4, ""), false, `messages of type 'Z'`, 0},
-		{typed('Q', 14, "SELECT"), true, "", 11},
+		{typed('Q', 14, "SELECT"), true, "", 15},
 		{typed('E', 14, "SELECT"), true, `type 'E' has an invalid length: 10`, 0},
 		{typed('S', 14, "SELECT"), true, `type 'S' has an invalid length: 10`, 0},
 		{typed('H', 14, "SELECT"), true, `type 'H' has an invalid length: 10`, 0},

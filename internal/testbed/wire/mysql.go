@@ -68,7 +68,6 @@ const (
 
 // packets finds where MySQL packets begin and end in a stream.
 type packets struct {
-	rest      int  // bytes of the current payload that have not arrived yet
 	continued bool // whether the next packet continues the current one
 }
 
@@ -94,18 +93,10 @@ func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	return k, p.continued || len(k.payload) >= min(want, k.size)
 }
 
-// take consumes the part of the packet that is in data, and returns its length.
+// take consumes the packet, and returns its length.
 func (p *packets) take(k packet) int {
-	p.rest = k.size - len(k.payload)
 	p.continued = k.size == maxPacket
-	return headerSize + len(k.payload)
-}
-
-// skip consumes the rest of a packet, after take has consumed its beginning.
-func (p *packets) skip(data []byte) int {
-	n := min(p.rest, len(data))
-	p.rest -= n
-	return n
+	return headerSize + k.size
 }
 
 // mysqlRequests finds the commands in the data from a client. It reads a command as soon as its
@@ -116,9 +107,6 @@ type mysqlRequests struct {
 }
 
 func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err error) {
-	if s.rest > 0 {
-		return s.skip(data), m, nil
-	}
 	want := maxPacket
 	if full {
 		want = 0
@@ -239,10 +227,6 @@ const errorBytes = 512
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 	for n < len(data) && m.kind == noMessage {
-		if s.rest > 0 {
-			n += s.skip(data[n:])
-			continue
-		}
 		k, ok := s.next(data[n:], 0)
 		if !ok {
 			break

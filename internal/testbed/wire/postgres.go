@@ -70,17 +70,11 @@ func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, e
 type postgresRequests struct {
 	*session
 	loggedIn            bool              // whether the client has sent its startup message
-	rest                int               // bytes of the current message that have not arrived yet
 	statements, portals map[string]string // texts of the prepared statements and portals, by name
 	messages            []postgresMessage // the messages of the current request
 }
 
 func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err error) {
-	if s.rest > 0 {
-		n = min(s.rest, len(data))
-		s.rest -= n
-		return n, m, nil
-	}
 	if !s.loggedIn {
 		n, err = s.logIn(data)
 		return n, m, err
@@ -105,8 +99,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 			return 0, m, fmt.Errorf("%w: a message of type %q has an invalid length: %d bytes", errPostgres, k.kind, k.size)
 		default: // the message does not fit into the buffer
 			s.messages = append(s.messages, k)
-			s.rest = k.size - len(k.body)
-			return len(data), s.request(k.kind), nil
+			return postgresHeader + k.size, s.request(k.kind), nil
 		}
 	}
 }
@@ -188,17 +181,12 @@ func cutString(data []byte) (text, rest []byte) {
 type postgresReplies struct {
 	*session
 	ready   bool    // whether the server has accepted the client
-	rest    int     // bytes of the current message that have not arrived yet
 	inReply bool    // whether a reply has begun but not ended
 	current request // the request to which that reply belongs
 }
 
 func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err error) {
 	switch {
-	case s.rest > 0:
-		n = min(s.rest, len(data))
-		s.rest -= n
-		return n, m, nil
 	case s.tlsQuestions.Load() > 0 && data[0] == 'N':
 		s.tlsQuestions.Add(-1)
 		return 1, m, nil
@@ -212,8 +200,7 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 	if m, err = s.reply(k); err != nil {
 		return 0, m, err
 	}
-	s.rest = k.size - len(k.body)
-	return postgresHeader + len(k.body), m, nil
+	return postgresHeader + k.size, m, nil
 }
 
 // reply reads a message from the server, and returns it if it is the beginning of a reply. A

@@ -23,28 +23,19 @@ func scanRESP(s *session) (up, down scanner) {
 // a part.
 type values struct {
 	left   int  // number of values that have not begun
-	skip   int  // remaining bytes of a string and its line end
 	inLine bool // whether the line of a one-line value has begun but not ended
 }
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take consumes data up to the end of the message, and returns the number of bytes.
+// take consumes data up to the end of the message, and returns the number of bytes. The number exceeds
+// the data if a string has not arrived completely.
 func (v *values) take(data []byte) (n int, err error) {
-	for v.left > 0 || v.skip > 0 {
-		if v.skip > 0 {
-			k := min(v.skip, len(data)-n)
-			v.skip -= k
-			n += k
-			if v.skip > 0 {
-				return n, nil
-			}
-			continue
-		}
+	for v.left > 0 && n < len(data) {
 		rest := data[n:]
 		end := bytes.IndexByte(rest, '\n')
 		switch {
-		case v.inLine && end < 0, end < 0 && len(rest) > 0 && isLine(rest[0]):
+		case v.inLine && end < 0, end < 0 && isLine(rest[0]):
 			v.inLine = true
 			return len(data), nil
 		case end < 0:
@@ -53,9 +44,11 @@ func (v *values) take(data []byte) (n int, err error) {
 			v.inLine = false
 			v.left--
 		default:
-			if err := v.open(rest[:end]); err != nil {
+			size, err := v.open(rest[:end])
+			if err != nil {
 				return n, err
 			}
+			n += size
 		}
 		n += end + 1
 	}
@@ -65,17 +58,18 @@ func (v *values) take(data []byte) (n int, err error) {
 // isLine reports whether values of this kind consist of a single line, such as a number.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open reads the first line of a string or an array, and records how much data follows.
-func (v *values) open(line []byte) error {
+// open reads the first line of a string or an array. It records how many values follow, and returns
+// the number of bytes that follow in a string and its line end.
+func (v *values) open(line []byte) (follow int, err error) {
 	size, ok := sizeIn(line)
 	if !ok {
-		return fmt.Errorf("%w: %.40q", errRESP, line)
+		return 0, fmt.Errorf("%w: %.40q", errRESP, line)
 	}
 	switch line[0] {
 	case '$', '!', '=':
 		v.left--
 		if size >= 0 {
-			v.skip = size + len("\r\n")
+			follow = size + len("\r\n")
 		}
 	case '*', '~', '>':
 		v.left += max(size, 0) - 1
@@ -84,9 +78,9 @@ func (v *values) open(line []byte) error {
 	case '|': // attributes precede the value that they describe
 		v.left += 2 * max(size, 0)
 	default:
-		return fmt.Errorf("%w: %.40q", errRESP, line)
+		return 0, fmt.Errorf("%w: %.40q", errRESP, line)
 	}
-	return nil
+	return follow, nil
 }
 
 // maxSize limits the sizes that a message can announce, to prevent an overflow of their sum.
@@ -120,7 +114,7 @@ type respRequests struct {
 }
 
 func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error) {
-	if s.left > 0 || s.skip > 0 {
+	if s.left > 0 {
 		n, err = s.take(data)
 		if n == 0 && full && err == nil {
 			err = errNoEnd
@@ -132,7 +126,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 	}
 	s.left = 1
 	n, err = s.take(data)
-	whole := s.left == 0 && s.skip == 0
+	whole := s.left == 0 && n <= len(data)
 	if err != nil || !whole && !full {
 		s.values = values{}
 		return 0, m, err
@@ -140,7 +134,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 	if n == 0 {
 		return 0, m, errNoEnd
 	}
-	args := argsIn(data[:n])
+	args := argsIn(data[:min(n, len(data))])
 	if whole && args == nil { // Redis ignores an empty command
 		return n, m, nil
 	}
@@ -250,7 +244,7 @@ type respReplies struct {
 const replyLine = 512 // scan waits for this many bytes of a reply's first line
 
 func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error) {
-	if s.left == 0 && s.skip == 0 {
+	if s.left == 0 {
 		end := bytes.IndexByte(data, '\n')
 		if end < 0 && !full && len(data) < replyLine {
 			return 0, m, nil

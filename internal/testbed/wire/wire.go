@@ -61,8 +61,9 @@ var (
 // scanner finds the messages in the data of one direction of a connection.
 type scanner interface {
 	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
-	// begins there. If n is 0, it needs more data. full means that the buffer has no room for more.
-	// An error means that the proxy cannot read the connection.
+	// begins there. If n exceeds the data, the next bytes are the rest of the message, and pass without
+	// a scan. If n is 0, it needs more data. full means that the buffer has no room for more. An error
+	// means that the proxy cannot read the connection.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
