@@ -86,7 +86,7 @@ type benchmark struct {
 	random   *rand.Rand
 
 	stack *stack.Stack
-	pool  *pool
+	pool  pool
 	redis commandStats
 	first int64 // ID of the first order; the workers lock this order and those after it
 }
@@ -197,9 +197,7 @@ func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) 
 }
 
 func (b *benchmark) close() (err error) {
-	if b.pool != nil {
-		err = b.pool.close()
-	}
+	err = b.pool.close()
 	for _, server := range b.redis {
 		err = errors.Join(err, server.Close())
 	}

@@ -170,7 +170,7 @@ func TestWorkerDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			killed := make(chan error, 1)
-			time.AfterFunc(when, func() { killed <- p.processes[1].Signal(syscall.SIGKILL) })
+			time.AfterFunc(when, func() { killed <- p[1].Signal(syscall.SIGKILL) })
 			_, err = p.run(Cases[3], "setnx", 2, time.Second)
 			if kill := <-killed; kill != nil {
 				t.Fatal(kill)

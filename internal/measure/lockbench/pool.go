@@ -34,10 +34,8 @@ const (
 // errProcess means that a worker process has exited or does not respond.
 var errProcess = errors.New("lockbench: worker process")
 
-type pool struct {
-	processes []*process
-	clock     func() time.Duration
-}
+// pool contains the worker processes.
+type pool []*process
 
 type process struct {
 	*stack.Process
@@ -45,14 +43,13 @@ type process struct {
 }
 
 // newPool starts the worker processes and waits until they respond.
-func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
-	p := &pool{clock: history.Clock}
+func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (p pool, err error) {
 	for i := range processes {
 		proc, err := startProcess(ctx, st, exe, fmt.Sprintf("worker-%d", i+1))
 		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}
-		p.processes = append(p.processes, proc)
+		p = append(p, proc)
 	}
 	return p, nil
 }
@@ -120,7 +117,7 @@ func (t *trace) add(u trace) {
 
 // run lets the workers use a lock for the given duration. first is the ID of the first order that
 // they lock. A case with waves runs at least one wave, even if that takes longer.
-func (p *pool) run(c Case, subject string, first int64, long time.Duration) (trace, error) {
+func (p pool) run(c Case, subject string, first int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
 	before, err := p.do(c.Processes, idle)
@@ -131,8 +128,8 @@ func (p *pool) run(c Case, subject string, first int64, long time.Duration) (tra
 	for i := range keys {
 		keys[i] = grab.Key(subject, first+int64(i))
 	}
-	for end := p.clock() + long; t.span == 0 || c.Wave > 0 && p.clock() < end; {
-		at := p.clock() + sendAhead
+	for end := history.Clock() + long; t.span == 0 || c.Wave > 0 && history.Clock() < end; {
+		at := history.Clock() + sendAhead
 		until := at + long
 		r, err := p.do(c.Processes, func(i int) Job {
 			workers, firstWorker := c.workersOf(i)
@@ -159,12 +156,12 @@ func (p *pool) run(c Case, subject string, first int64, long time.Duration) (tra
 
 // do runs a job in the first n processes at the same time, and adds up their reports. If a process
 // fails, it returns errProcess. Otherwise, it returns the lock's errors.
-func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
+func (p pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)
 	reports := make([]Report, n)
-	now := p.clock()
+	now := history.Clock()
 	end := now
-	for i, proc := range p.processes[:n] {
+	for i, proc := range p[:n] {
 		j := jobOf(i)
 		end = max(end, j.At, j.Until)
 		calls[i] = proc.Go("Worker.Do", j, &reports[i], make(chan *rpc.Call, 1))
@@ -175,12 +172,12 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 		select {
 		case <-call.Done:
 		case <-late:
-			return sum, p.processes[i].failed(errors.New("no answer"))
+			return sum, p[i].failed(errors.New("no answer"))
 		}
 		if _, ofLock := errors.AsType[rpc.ServerError](call.Error); ofLock {
 			failed = errors.Join(failed, call.Error)
 		} else if call.Error != nil {
-			return sum, p.processes[i].failed(call.Error)
+			return sum, p[i].failed(call.Error)
 		}
 		sum.Holds = append(sum.Holds, reports[i].Holds...)
 		sum.Sent += reports[i].Sent
@@ -189,8 +186,8 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 }
 
 // close closes the connections, which makes the worker processes exit.
-func (p *pool) close() (err error) {
-	for _, proc := range p.processes {
+func (p pool) close() (err error) {
+	for _, proc := range p {
 		err = errors.Join(err, proc.Close())
 	}
 	return err

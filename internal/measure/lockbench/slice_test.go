@@ -14,7 +14,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
-	"grablab/internal/history"
 	"grablab/internal/testbed/stack"
 
 	"github.com/alicebob/miniredis/v2"
@@ -308,7 +307,7 @@ func (s scripted) Do(j Job, r *Report) error {
 func TestAcquisitionsWithinTheSlice(t *testing.T) {
 	const long = 20 * time.Millisecond
 	for _, c := range []Case{{Workers: 2, Processes: 2, Keys: 1}, {Workers: 2, Processes: 2, Keys: 1, Wave: 3}} {
-		p := &pool{clock: history.Clock}
+		var p pool
 		span := long
 		for i := range c.Processes {
 			last := time.Duration(i+1) * time.Microsecond // time from the end of the slice until the last release
@@ -324,7 +323,7 @@ func TestAcquisitionsWithinTheSlice(t *testing.T) {
 			}
 			ours, theirs := net.Pipe()
 			go server.ServeConn(theirs)
-			p.processes = append(p.processes, &process{Client: rpc.NewClient(ours)})
+			p = append(p, &process{Client: rpc.NewClient(ours)})
 			if c.Wave > 0 {
 				span = long + last
 			}

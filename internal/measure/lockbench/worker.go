@@ -103,7 +103,7 @@ func serve(socket string) error {
 	if err != nil {
 		return err
 	}
-	w := &worker{clock: history.Clock, open: map[string]*openLock{}}
+	w := &worker{open: map[string]*openLock{}}
 	defer w.close()
 	server := rpc.NewServer()
 	if err := server.RegisterName("Worker", w); err != nil {
@@ -116,7 +116,6 @@ func serve(socket string) error {
 // worker executes the jobs of this process, one at a time. The workers of a job are its goroutines.
 type worker struct {
 	servers Servers
-	clock   func() time.Duration
 	open    map[string]*openLock // opened locks by subject name
 }
 
@@ -142,7 +141,7 @@ func (w *worker) Do(j Job, r *Report) error {
 	}
 	if j.Workers == 0 {
 		time.Sleep(settleTime)
-	} else if r.Holds, err = w.work(o, j); err != nil {
+	} else if r.Holds, err = work(o, j); err != nil {
 		return err
 	}
 	r.Sent = o.sent.Redis.Load() + o.sent.DB.Load()
@@ -188,8 +187,8 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 
 // work lets several workers compete for the lock. It returns the periods in which they held the
 // lock.
-func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
+func work(l lock.Locker, j Job) ([]Hold, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-history.Clock()+acquireTimeout)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx) // if one worker fails, ctx stops the others
 	begin := make(chan struct{})
@@ -197,11 +196,11 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	for i := range holds {
 		g.Go(func() (err error) {
 			<-begin
-			holds[i], err = w.loop(ctx, l, j, j.First+i)
+			holds[i], err = loop(ctx, l, j, j.First+i)
 			return err
 		})
 	}
-	w.await(j.At)
+	await(j.At)
 	close(begin)
 	err := g.Wait()
 	return slices.Concat(holds...), err
@@ -209,23 +208,23 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 
 // loop lets worker n acquire the lock in a loop. It returns the periods in which the worker held
 // the lock.
-func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
+func loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {
 		h := Hold{Worker: n, Key: key}
-		if err := w.hold(ctx, l, j.Keys[key], j.Held, &h); err != nil {
+		if err := hold(ctx, l, j.Keys[key], j.Held, &h); err != nil {
 			return holds, err
 		}
 		holds = append(holds, h)
-		if len(holds) == j.Times || j.Times == 0 && w.clock() >= j.Until {
+		if len(holds) == j.Times || j.Times == 0 && history.Clock() >= j.Until {
 			return holds, nil
 		}
 	}
 }
 
 // hold acquires the lock, keeps it for the given time, and releases it.
-func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.Duration, h *Hold) error {
-	h.Asked = w.clock()
+func hold(ctx context.Context, l lock.Locker, key string, held time.Duration, h *Hold) error {
+	h.Asked = history.Clock()
 	lease, err := l.Acquire(ctx, key)
 	for ; errors.Is(err, lock.ErrBusy) && ctx.Err() == nil; lease, err = l.Acquire(ctx, key) {
 		h.GaveUp++
@@ -233,19 +232,19 @@ func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.
 	if err != nil {
 		return err
 	}
-	h.Acquired = w.clock()
-	for h.Released = w.clock(); h.Released < h.Acquired+held; { // time.Sleep would be too coarse
-		h.Released = w.clock()
+	h.Acquired = history.Clock()
+	for h.Released = history.Clock(); h.Released < h.Acquired+held; { // time.Sleep would be too coarse
+		h.Released = history.Clock()
 	}
 	err = lease.Release(ctx)
-	h.Done = w.clock()
+	h.Done = history.Clock()
 	return err
 }
 
 // await waits until the monotonic clock shows t.
-func (w *worker) await(t time.Duration) {
-	time.Sleep(t - pollEarly - w.clock())
-	for w.clock() < t {
+func await(t time.Duration) {
+	time.Sleep(t - pollEarly - history.Clock())
+	for history.Clock() < t {
 		runtime.Gosched()
 	}
 }
