@@ -107,15 +107,13 @@ func (t *attempt) do(ctx context.Context, m move) (seen string, err error) {
 			return "", err
 		}
 	}
-	if kind.do == nil {
-		return "", t.cannot(m.index, "this kind of step is not supported")
-	}
 	return kind.do(t, ctx, m)
 }
 
 // execute is a function that runs a step and describes what happened.
 type execute = func(t *attempt, ctx context.Context, m move) (seen string, err error)
 
+// kinds lists the kinds of steps that a replay supports.
 var kinds = map[schedule.Kind]struct {
 	do execute
 	// settle limits how long the replay waits, before the step, until every actor has stopped at a call

@@ -194,8 +194,8 @@ func (cfg Config) check() error {
 			return cfg.cannot(i, "the clients of the instances do not send a call again by themselves")
 		case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive:
 			return cfg.cannot(i, "the messages of a real server cannot be held one by one")
-		case schedule.Cancelled, schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.Down, schedule.Up,
-			schedule.CutOff, schedule.Reaches, schedule.ClientClock, schedule.NodeClock:
+		}
+		if kinds[s.Kind].do == nil {
 			return cfg.cannot(i, "on real servers, this fault needs loadgen run")
 		}
 	}
