@@ -117,7 +117,7 @@ func textOf(cmd redis.Cmder) string {
 	if name := words[0]; name == "EVAL" || name == "EVALSHA" {
 		sha := fmt.Sprint(words[1])
 		if name == "EVAL" {
-			sha = scriptSHA(sha)
+			sha = redis.NewScript(sha).Hash()
 		}
 		words = append([]any{"script " + sha[:6]}, words[3:]...)
 	}

@@ -3,14 +3,13 @@ package sim
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
 )
@@ -41,10 +40,10 @@ func newLuaHost(s *server.Server) *luaHost {
 		h.state.Call(1, 0)
 	}
 	h.status = h.state.NewTable()
-	redis := h.state.NewTable()
-	redis.RawSetString("call", h.state.NewFunction(h.command(false)))
-	redis.RawSetString("pcall", h.state.NewFunction(h.command(true)))
-	h.state.SetGlobal("redis", redis)
+	functions := h.state.NewTable()
+	functions.RawSetString("call", h.state.NewFunction(h.command(false)))
+	functions.RawSetString("pcall", h.state.NewFunction(h.command(true)))
+	h.state.SetGlobal("redis", functions)
 	h.protect()
 	return h
 }
@@ -71,7 +70,7 @@ var unsupportedLua = []string{
 
 // learn compiles a script, or leaves it to miniredis if luaHost cannot run it.
 func (h *luaHost) learn(body string) {
-	sha := scriptSHA(body)
+	sha := redis.NewScript(body).Hash()
 	if _, ok := h.bodies[sha]; ok {
 		return
 	}
@@ -91,11 +90,6 @@ func (h *luaHost) learn(body string) {
 	}
 }
 
-func scriptSHA(body string) string {
-	sum := sha1.Sum([]byte(body))
-	return hex.EncodeToString(sum[:])
-}
-
 // eval runs an EVAL or EVALSHA command and writes the reply to p. It returns false if miniredis
 // must run the command.
 func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
@@ -104,7 +98,7 @@ func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
 	}
 	sha := args[1]
 	if command == "EVAL" {
-		sha = scriptSHA(sha)
+		sha = redis.NewScript(sha).Hash()
 	}
 	proto := h.bodies[sha]
 	n, err := strconv.Atoi(args[2])
