@@ -214,8 +214,8 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 // notSearched tells the user why a search or a replay failed, and returns an error that sets the exit
 // code.
 func notSearched(err error, stderr io.Writer) error {
-	if stack := explore.StackOf(err); stack != "" {
-		fmt.Fprintf(stderr, "%s\n\n", stack)
+	if ended, ok := errors.AsType[*explore.EndedError](err); ok && ended.Stack != "" {
+		fmt.Fprintf(stderr, "%s\n\n", ended.Stack)
 	}
 	if errors.Is(err, explore.ErrConfig) {
 		return flags.Usage("%w", withoutPrefix(err, explore.ErrConfig))

@@ -52,7 +52,7 @@ func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
 	if b.exe, err = buildWith(ctx, b.dir, file, variables); err == nil {
 		b.strategies, err = explore.Describe([]string{b.exe}, names)
 	}
-	if errors.Is(err, explore.ErrEnded) {
+	if _, ended := errors.AsType[*explore.EndedError](err); ended {
 		err = flags.Usage("-file: %s ends the program before any schedule can run: %w", file, err)
 	}
 	if err = cmp.Or(ctx.Err(), err); err != nil {

@@ -80,7 +80,7 @@ type reply struct {
 func startChild(command []string, o opening, visited search.Visited) (*child, error) {
 	c := &child{command: command, opening: o, visited: visited}
 	err := c.start()
-	if ended, ok := errors.AsType[*endedError](err); ok && ended.hung { // retry, because on a busy machine the process may just have got no CPU time
+	if ended, ok := errors.AsType[*EndedError](err); ok && ended.Hung { // retry, because on a busy machine the process may just have got no CPU time
 		err = c.start()
 	}
 	return c, err
@@ -148,7 +148,7 @@ func (c *child) ask(r request) (reply, error) {
 	return c.receive()
 }
 
-// receive waits for one reply. It returns an *endedError if the process exits or hangs before it
+// receive waits for one reply. It returns an *EndedError if the process exits or hangs before it
 // has replied.
 func (c *child) receive() (reply, error) {
 	process := c.cmd.Process
@@ -172,7 +172,7 @@ func (c *child) receive() (reply, error) {
 // one.
 func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	r, err := c.ask(request{Do: execute, Task: task})
-	if end, ok := errors.AsType[*endedError](err); ok {
+	if end, ok := errors.AsType[*EndedError](err); ok {
 		return c.traceOfCrash(task, end)
 	}
 	return r.Trace, err
@@ -180,11 +180,11 @@ func (c *child) Execute(task search.Task) (*search.Trace, error) {
 
 // traceOfCrash runs a task again, to find out at which step its process exited or hung. It then
 // starts a new process.
-func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
+func (c *child) traceOfCrash(task search.Task, end *EndedError) (*search.Trace, error) {
 	if err := c.start(); err != nil {
 		return nil, err
 	}
-	t := &search.Trace{Steps: task.Steps, Impossible: -1, Hung: end.hung}
+	t := &search.Trace{Steps: task.Steps, Impossible: -1, Hung: end.Hung}
 	var last search.Trace
 	r, err := c.ask(request{Do: retrace, Task: task})
 	for err == nil && r.Trace != nil {
@@ -195,7 +195,7 @@ func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, 
 	if err != nil && len(last.Steps) >= len(t.Steps) {
 		t.Steps, t.Points = last.Steps, last.Points
 	}
-	t.Broken = []search.Violation{{Property: catalog.Survives, Step: len(t.Steps), Why: end.how, Stack: end.stack}}
+	t.Broken = []search.Violation{{Property: catalog.Survives, Step: len(t.Steps), Why: end.How, Stack: end.Stack}}
 	return t, c.start()
 }
 
@@ -214,7 +214,7 @@ func (c *child) close() error {
 }
 
 // Describe describes strategies that this process does not know, by asking a child process. It
-// returns an error that wraps [ErrEnded] if the child ends first.
+// returns an [EndedError] if the child ends first.
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if ended := c.close(); err == nil {

@@ -187,8 +187,8 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// TestDescribe checks that Describe returns the registry entries of strategies, and that it returns
-// ErrEnded if the process ends early.
+// TestDescribe checks that Describe returns the registry entries of strategies, and that it returns an
+// EndedError if the process ends early.
 func TestDescribe(t *testing.T) {
 	command := explore.ChildCommand(t)
 	described, err := explore.Describe(command, []string{"watchdog", "panics"})
@@ -203,7 +203,8 @@ func TestDescribe(t *testing.T) {
 	if !reflect.DeepEqual(described[0], watchdog) {
 		t.Errorf("Describe returned %+v, want %+v", described[0], watchdog)
 	}
-	if _, err := explore.Describe([]string{"false"}, []string{"watchdog"}); !errors.Is(err, explore.ErrEnded) {
+	_, err = explore.Describe([]string{"false"}, []string{"watchdog"})
+	if _, ok := errors.AsType[*explore.EndedError](err); !ok {
 		t.Errorf("a program that ends immediately: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package explore
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -13,44 +12,30 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// ErrEnded means that the strategy's process exited or hung before any schedule could run. StackOf
-// returns the stack at that time.
-var ErrEnded = errors.New("explore: the process of the strategy ended unexpectedly")
-
-// endedError describes how a strategy ended its process.
-type endedError struct {
-	how   string // a description for the user
-	stack string // empty if unknown
-	hung  bool
+// EndedError means that the strategy's process exited or hung.
+type EndedError struct {
+	How   string // a description for the user
+	Stack string // the goroutine stacks at that time; empty if unknown
+	Hung  bool
 }
 
-func (e *endedError) Error() string { return e.how }
-func (e *endedError) Unwrap() error { return ErrEnded }
-
-// StackOf returns the goroutine stacks of a process that ended or hung, or "" if they are unknown.
-// err must wrap ErrEnded.
-func StackOf(err error) string {
-	if end, ok := errors.AsType[*endedError](err); ok {
-		return end.stack
-	}
-	return ""
-}
+func (e *EndedError) Error() string { return e.How }
 
 // endedBy waits for the process to exit, and returns an error with the reason. If the process left
 // no message, the error contains cause.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // the exit status is in ProcessState
-	end := &endedError{stack: tidyStack(panicText.FindString(c.printed.b.String()))}
-	message, _, _ := strings.Cut(end.stack, "\n")
+	end := &EndedError{Stack: tidyStack(panicText.FindString(c.printed.b.String()))}
+	message, _, _ := strings.Cut(end.Stack, "\n")
 	switch {
 	case strings.Contains(message, "deadlock"):
-		end.how = "a deadlock: all goroutines wait, and no step or timer can wake them"
+		end.How = "a deadlock: all goroutines wait, and no step or timer can wake them"
 	case message != "":
-		end.how = "the process ended: " + message
+		end.How = "the process ended: " + message
 	case c.cmd.ProcessState == nil:
-		end.how = fmt.Sprintf("the process ended: %v", cause)
+		end.How = fmt.Sprintf("the process ended: %v", cause)
 	default:
-		end.how = fmt.Sprintf("the process ended with %s, for example by calling os.Exit", c.cmd.ProcessState)
+		end.How = fmt.Sprintf("the process ended with %s, for example by calling os.Exit", c.cmd.ProcessState)
 	}
 	return end
 }
@@ -58,7 +43,7 @@ func (c *child) endedBy(cause error) error {
 // hungAt returns the error for a hung process. stack is empty if the process could not report it.
 func (c *child) hungAt(stack string) error {
 	_ = c.close()
-	return &endedError{hung: true, stack: tidyStack(scheduleStacks(stack)), how: fmt.Sprintf(
+	return &EndedError{Hung: true, Stack: tidyStack(scheduleStacks(stack)), How: fmt.Sprintf(
 		"nothing happened for %s of real time: look for an endless loop, or for a wait that virtual time cannot end, such as a sync.Mutex or a socket",
 		c.opening.Config.patience())}
 }
@@ -112,11 +97,11 @@ func tidyStack(stack string) string {
 
 // endedAlone returns the result for a strategy whose process exits or hangs even if only one driver
 // uses the lock.
-func endedAlone(r Result, set sim.Setting, end *endedError) Result {
+func endedAlone(r Result, set sim.Setting, end *EndedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
 	r.Verdict, r.Reason = catalog.Unsafe, "its process ended before the search, when only one driver used the lock"
-	r.Failures = []Failure{{Property: catalog.Survives, Why: end.how, Schedule: sched, Stack: end.stack, Shortest: true}}
+	r.Failures = []Failure{{Property: catalog.Survives, Why: end.How, Schedule: sched, Stack: end.Stack, Shortest: true}}
 	return r
 }
 

@@ -278,7 +278,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	case cfg.Everything:
 		searchCfg.Kind = func(_ search.Violation, steps []schedule.Step) string { return kindOf(steps) }
 	}
-	if ended, ok := errors.AsType[*endedError](err); ok {
+	if ended, ok := errors.AsType[*EndedError](err); ok {
 		r, _ := result(search.Summary{}, false)
 		r = endedAlone(r, set, ended)
 		r.Failures = judgeClaims(cfg, set, r.Failures)

@@ -163,7 +163,7 @@ func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedu
 	if err == nil {
 		went, err = workers[0].replay(sched.Steps)
 	}
-	if ended, ok := errors.AsType[*endedError](err); ok {
+	if ended, ok := errors.AsType[*EndedError](err); ok {
 		went, err = ended.record(sched.Steps), nil
 	}
 	if err != nil {
@@ -174,8 +174,8 @@ func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedu
 	return r, ctx.Err()
 }
 
-func (e *endedError) record(steps []schedule.Step) sim.Record {
-	return sim.Record{Moments: momentsOf(steps), Broken: []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
+func (e *EndedError) record(steps []schedule.Step) sim.Record {
+	return sim.Record{Moments: momentsOf(steps), Broken: []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.How, Stack: e.Stack}}}
 }
 
 func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went sim.Record) Result {
