@@ -101,14 +101,3 @@ func (rep *Replica) Close(ctx context.Context) error {
 	rep.killed = false
 	return rep.group.s.Revive(ctx, rep.Server)
 }
-
-// replication returns the fields of the reply to INFO replication.
-func replication(ctx context.Context, addr string) (map[string]string, error) {
-	client := newRedis(addr)
-	defer client.Close()
-	text, err := client.Info(ctx, "replication").Result()
-	if err != nil {
-		return nil, fmt.Errorf("no Redis at %s: %w", addr, err)
-	}
-	return infoFields(text), nil
-}

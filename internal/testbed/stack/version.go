@@ -36,20 +36,23 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis returns a Redis server's version, and an ID that changes on each start. If nothing
-// listens at addr, it fails immediately.
+// askRedis returns a Redis server's version, and an ID that changes on each start.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
+	text, err := infoOf(ctx, addr, "server")
+	return parseInfo(text), err
+}
+
+// infoOf returns a section of the reply to INFO. If nothing listens at addr, it fails immediately.
+func infoOf(ctx context.Context, addr, section string) (text string, err error) {
 	client := newRedis(addr)
 	defer client.Close()
-	err := listens(ctx, addr)
-	var text string
-	if err == nil {
-		text, err = client.Info(ctx, "server").Result()
+	if err = listens(ctx, addr); err == nil {
+		text, err = client.Info(ctx, section).Result()
 	}
 	if err != nil {
-		return serverInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
+		return "", fmt.Errorf("no Redis at %s: %w", addr, err)
 	}
-	return parseInfo(text), nil
+	return text, nil
 }
 
 // watchedName returns NAME@ADDR, the form in which the -redlock flag names a master that a Sentinel
@@ -94,6 +97,12 @@ func onceTo(addr string) *redis.Options {
 		Addr: addr, MaxRetries: -1, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+}
+
+// replication returns the fields of the reply to INFO replication.
+func replication(ctx context.Context, addr string) (map[string]string, error) {
+	text, err := infoOf(ctx, addr, "replication")
+	return infoFields(text), err
 }
 
 // infoFields parses the reply to INFO, whose lines have the form NAME:VALUE.
