@@ -115,10 +115,6 @@ func (a Addresses) IsPostgres() bool { return isPostgres(a.DSN) }
 // isServer reports whether the DSN names a database server, as opposed to a file.
 func isServer(dsn string) bool { return dsn != "" && !strings.HasPrefix(dsn, "sqlite:") }
 
-func isRedis(server string) bool {
-	return server == "redis" || strings.HasPrefix(server, "redlock-")
-}
-
 // Servers returns the servers in this stack that faults can hit, such as "redis", "redlock-1",
 // "db", "zookeeper" and "etcd".
 func (s *Stack) Servers() []string {
@@ -138,9 +134,6 @@ func (s *Stack) address(server string) (string, error) {
 	}
 	if addr := s.Of(server); addr != "" {
 		return addr, nil
-	}
-	if server == "db" && s.DSN != "" {
-		return "", fmt.Errorf("%w: the embedded stack's database is a file, not a server: use -stack local", ErrRefused)
 	}
 	return "", fmt.Errorf("%w: the %s stack has no server %q", ErrRefused, s.Kind, server)
 }

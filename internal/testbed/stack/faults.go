@@ -64,9 +64,6 @@ func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error 
 	if err != nil {
 		return err
 	}
-	if !isRedis(server) {
-		return fmt.Errorf("%w: the clock of %s cannot be moved: choose a Redis server", ErrRefused, server)
-	}
 	client := newRedis(addr)
 	defer client.Close()
 	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds(), redisDatabases).Err(); err != nil {
@@ -75,14 +72,14 @@ func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error 
 	return nil
 }
 
-// Fill lowers a Redis server's memory limit, so that writes fail with an OOM error but no keys are
-// lost. The returned Heal restores the old limit.
+// Fill lowers the memory limit of a local stack's Redis server, so that writes fail with an OOM
+// error but no keys are lost. The returned Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict briefly lowers a Redis server's memory limit, so that it evicts all keys. Unlike a restart,
-// this keeps connections and loaded scripts.
+// Evict briefly lowers the memory limit of a local stack's Redis server, so that it evicts all keys.
+// Unlike a restart, this keeps connections and loaded scripts.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -128,17 +125,11 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client for a Redis server. It returns an error if the server's memory
-// limit cannot be changed.
+// withRedis calls do with a client for a Redis server.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case s.Kind == Embedded:
-		return fmt.Errorf("%w: the embedded stack's Redis has no memory limit: use -stack local", ErrRefused)
-	case !isRedis(server):
-		return fmt.Errorf("%w: %s has no memory limit: choose a Redis server", ErrRefused, server)
 	}
 	client := newRedis(addr)
 	defer client.Close()

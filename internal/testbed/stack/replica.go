@@ -20,17 +20,12 @@ type Replica struct {
 	killed bool
 }
 
-// Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. While
-// the Replica is open, only Failover may kill the server.
+// Replicate adds a replica and a Sentinel to a local stack's Redis server, and waits until both are
+// ready. While the Replica is open, only Failover may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case s.Kind == Embedded:
-		return nil, fmt.Errorf("%w: the embedded stack's Redis does not replicate: use -stack local", ErrRefused)
-	case !isRedis(server):
-		return nil, fmt.Errorf("%w: %s cannot have a replica: choose a Redis server", ErrRefused, server)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the replica was not in sync after %v", startTimeout))
 	defer cancel()

@@ -98,7 +98,7 @@ func TestRestartRefusals(t *testing.T) {
 	s := start(t, stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
 	for _, err := range []error{
 		s.Kill("db"), s.Revive(t.Context(), "redlock-1"), s.Restart(t.Context(), "etcd"),
-		s.Jump(t.Context(), "db", time.Second),
+		s.Jump(t.Context(), "redlock-1", time.Second),
 	} {
 		if !errors.Is(err, stack.ErrRefused) {
 			t.Errorf("%v, want a refusal", err)

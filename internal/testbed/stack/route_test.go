@@ -479,7 +479,7 @@ func TestRouteRefusals(t *testing.T) {
 		server, want string
 	}{
 		{external, "redis", "are never injected into servers of the external stack"},
-		{embedded, "db", "a file, not a server: use -stack local"},
+		{embedded, "db", `the embedded stack has no server "db"`},
 		{embedded, "etcd", `the embedded stack has no server "etcd"`},
 		{local, "redlock-6", `the local stack has no server "redlock-6"`},
 	} {
