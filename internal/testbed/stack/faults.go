@@ -60,16 +60,9 @@ var jumpLua string
 // Jump makes a Redis server's keys expire earlier by d, as if its clock had jumped ahead. However,
 // the server's reply to TIME does not change.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
-	addr, err := s.address(server)
-	if err != nil {
-		return err
-	}
-	client := newRedis(addr)
-	defer client.Close()
-	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds(), redisDatabases).Err(); err != nil {
-		return fmt.Errorf("stack: cannot move the clock of %s: %w", server, err)
-	}
-	return nil
+	return s.withRedis(server, "cannot move the clock", func(client *redis.Client) error {
+		return redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds(), redisDatabases).Err()
+	})
 }
 
 // Fill lowers the memory limit of a local stack's Redis server, so that writes fail with an OOM
@@ -87,7 +80,7 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	if err != nil {
 		return err
 	}
-	err = s.withRedis(server, func(client *redis.Client) error {
+	err = s.withRedis(server, "memory", func(client *redis.Client) error {
 		return await(ctx, nil, func() error {
 			n, err := client.DBSize(ctx).Result()
 			if err == nil && n > 0 {
@@ -106,7 +99,7 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	restore := func(ctx context.Context, client *redis.Client) error {
 		return limitMemory(ctx, client, was["maxmemory-policy"], was["maxmemory"])
 	}
-	err := s.withRedis(server, func(client *redis.Client) (err error) {
+	err := s.withRedis(server, "memory", func(client *redis.Client) (err error) {
 		if was, err = client.ConfigGet(ctx, "maxmemory*").Result(); err != nil {
 			return err
 		}
@@ -121,12 +114,12 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	return sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		return s.withRedis(server, func(client *redis.Client) error { return restore(ctx, client) })
+		return s.withRedis(server, "memory", func(client *redis.Client) error { return restore(ctx, client) })
 	}), nil
 }
 
-// withRedis calls do with a client for a Redis server.
-func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
+// withRedis calls do with a client for a Redis server. An error begins with the text about.
+func (s *Stack) withRedis(server, about string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
 	if err != nil {
 		return err
@@ -134,7 +127,7 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	client := newRedis(addr)
 	defer client.Close()
 	if err := do(client); err != nil {
-		return fmt.Errorf("stack: memory of %s: %w", server, err)
+		return fmt.Errorf("stack: %s of %s: %w", about, server, err)
 	}
 	return nil
 }
