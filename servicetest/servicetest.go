@@ -120,7 +120,7 @@ func (service Target) config() (experiment.Config, error) {
 	cfg.Orders, cfg.Drivers = cmp.Or(service.Orders, 50), cmp.Or(service.Drivers, 10)
 	cfg.Rate, cfg.Timeout = cmp.Or(service.Rate, cfg.Rate), cmp.Or(service.Timeout, cfg.Timeout)
 	for _, name := range service.Faults {
-		f, _, ok := catalog.FindFault(name)
+		f, ok := catalog.FindFault(name)
 		if !ok || f.Process == catalog.ProcessRuns {
 			return cfg, fmt.Errorf("there is no fault %q: use pause or crash", name)
 		}

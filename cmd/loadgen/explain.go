@@ -37,12 +37,12 @@ func explainers() []explainer {
 	return []explainer{
 		explainerOf("failure mode", catalog.Modes, func(m catalog.Mode) []string { return []string{m.ID} }, explainMode),
 		{"fault", catalog.Map(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) }), func(name string) (explanation, bool) {
-			f, note, ok := catalog.FindFault(name)
-			return explainFault(f, note), ok
+			f, ok := catalog.FindFault(name)
+			return explainFault(f), ok
 		}},
 		{"property", catalog.Map(catalog.Properties, func(p catalog.Property) string { return p.Name }), func(name string) (explanation, bool) {
-			p, note, ok := catalog.FindProperty(name)
-			return explainProperty(p, note), ok
+			p, ok := catalog.FindProperty(name)
+			return explainProperty(p), ok
 		}},
 		explainerOf("strategy", everyStrategy(), one, explainStrategy),
 		explainerOf("library with options", peers.WithOptions, one, func(s lock.Strategy) explanation {
@@ -197,12 +197,12 @@ func shownCommands() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
 }
 
-func explainFault(f catalog.FaultEntry, note string) explanation {
+func explainFault(f catalog.FaultEntry) explanation {
 	expected := func(v catalog.Verdict) string {
 		return catalog.Join(catalog.Filter(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) == v }), ", ", nameOf)
 	}
 	return explanation{string(f.Name) + ", a fault: " + f.About, [][2]string{
-		{"name", note},
+		{"other names", strings.Join(f.Aliases, ", ")},
 		{"played by", "loadgen " + strings.Join(f.By.Commands(), ", loadgen ")},
 		{"unsafe under it", expected(catalog.Unsafe)},
 		{"stuck under it", expected(catalog.Stuck)},
@@ -218,9 +218,9 @@ func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	return s.Expected(name)
 }
 
-func explainProperty(p catalog.Property, note string) explanation {
+func explainProperty(p catalog.Property) explanation {
 	return explanation{p.Name + ", a property: " + p.About, [][2]string{
-		{"name", note},
+		{"other names", strings.Join(p.Aliases, ", ")},
 		{"checked by", "loadgen " + strings.Join(p.By.Commands(), ", loadgen ")},
 	}}
 }

@@ -139,14 +139,14 @@ func parseExploreFaults(text string) ([]catalog.Fault, error) {
 		return explore.Faults, nil
 	}
 	return parseNames(text, explore.Faults, func(name string) catalog.Fault {
-		f, _, _ := catalog.FindFault(name)
+		f, _ := catalog.FindFault(name)
 		return f.Name
 	})
 }
 
 func parseProperties(text string) ([]string, error) {
 	return parseNames(text, explore.Properties, func(name string) string {
-		p, _, _ := catalog.FindProperty(name)
+		p, _ := catalog.FindProperty(name)
 		return p.Name
 	})
 }

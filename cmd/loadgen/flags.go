@@ -313,7 +313,7 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 
 // findFault returns the fault with this name, which may be outdated.
 func findFault(name string) (catalog.Fault, error) {
-	found, _, _ := catalog.FindFault(name)
+	found, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {
 		return found.Name, nil
 	}

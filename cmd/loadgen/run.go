@@ -273,7 +273,7 @@ func parseSchedule(file string, text []byte) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
 	}
-	property, _, ok := catalog.FindProperty(s.Property)
+	property, ok := catalog.FindProperty(s.Property)
 	switch {
 	case ok:
 		s.Property = property.Name

@@ -540,7 +540,7 @@ func TestExplain(t *testing.T) {
 		{[]string{"F5"}, int(exitDone), []string{"F5, a failure mode: a release does not check the owner", "cure", "setnx-del"}},
 		{[]string{"f5"}, int(exitDone), []string{"F5, a failure mode"}},
 		{[]string{"pause"}, int(exitDone), []string{"pause, a fault:", "loadgen run, loadgen explore", "watchdog"}},
-		{[]string{"expiry"}, int(exitDone), []string{"slow, a fault:", "expiry is now called slow"}},
+		{[]string{"expiry"}, int(exitDone), []string{"slow, a fault:", "other names ", " expiry\n"}},
 		{[]string{"lease-exclusive"}, int(exitDone), []string{"lease-exclusive, a property:"}},
 		{[]string{"setnx-getset-seconds"}, int(exitDone), []string{"a strategy:", "whole seconds", "F9"}},
 		{[]string{"stuck"}, int(exitDone), []string{"stuck, a property:", "stuck, a verdict:", "stuck, a word of the tables and documents:"}},

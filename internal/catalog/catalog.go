@@ -77,21 +77,6 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find looks up an entry by its current name or an old one. For an old name, it also returns a note
-// that gives the current one.
-func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
-	for _, e := range table {
-		now, aliases := names(e)
-		if now == name {
-			return e, "", true
-		}
-		if slices.Contains(aliases, name) {
-			entry, note, ok = e, fmt.Sprintf("%s is now called %s", name, now), true
-		}
-	}
-	return entry, note, ok
-}
-
 // Parse decodes an embedded JSON table. Because the table is part of the program, Parse panics if the
 // table is invalid.
 func Parse[T any](text string) (table T) {

@@ -38,28 +38,28 @@ func TestNamesAreUnique(t *testing.T) {
 
 func TestFindProperty(t *testing.T) {
 	for _, tt := range []struct {
-		name, want, note string
+		name, want string
 	}{
-		{"one-winner", catalog.OneWinner, ""},
-		{"no-oversell", catalog.OneWinner, "no-oversell is the name of one-winner for orders with several units"},
-		{"live-overlap", catalog.LeaseExclusive, "live-overlap is now called lease-exclusive"},
-		{"holders-apart", catalog.HoldersExclusive, "holders-apart is now called holders-exclusive"},
-		{"effects-apart", catalog.WritesExclusive, "effects-apart is now called writes-exclusive"},
-		{"late-holder", catalog.WriteAfterExpiry, "late-holder is now called write-after-expiry"},
-		{"no-stale-write", catalog.StaleWrite, "no-stale-write is now called stale-write"},
-		{"fence-monotone", catalog.FenceMonotone, "fence-monotone is now called fence"},
-		{"nothing-stuck", catalog.StuckOrder, "nothing-stuck is now called stuck"},
-		{"progress", catalog.NoLostWakeup, "progress is now called no-lost-wakeup"},
-		{"prompt-release", catalog.ReleaseEffective, "prompt-release is now called release-effective"},
-		{"left-over", catalog.NoResidue, "left-over is now called no-residue"},
-		{"told", catalog.LossNotified, "told is now called loss-notified"},
+		{"one-winner", catalog.OneWinner},
+		{"no-oversell", catalog.OneWinner},
+		{"live-overlap", catalog.LeaseExclusive},
+		{"holders-apart", catalog.HoldersExclusive},
+		{"effects-apart", catalog.WritesExclusive},
+		{"late-holder", catalog.WriteAfterExpiry},
+		{"no-stale-write", catalog.StaleWrite},
+		{"fence-monotone", catalog.FenceMonotone},
+		{"nothing-stuck", catalog.StuckOrder},
+		{"progress", catalog.NoLostWakeup},
+		{"prompt-release", catalog.ReleaseEffective},
+		{"left-over", catalog.NoResidue},
+		{"told", catalog.LossNotified},
 	} {
-		if p, note, ok := catalog.FindProperty(tt.name); !ok || p.Name != tt.want || note != tt.note {
-			t.Errorf("FindProperty(%s): got %q, %q, %v", tt.name, p.Name, note, ok)
+		if p, ok := catalog.FindProperty(tt.name); !ok || p.Name != tt.want {
+			t.Errorf("FindProperty(%s): got %q, %v", tt.name, p.Name, ok)
 		}
 	}
-	if p, note, ok := catalog.FindProperty("nonsense"); ok || p.Name != "" || note != "" {
-		t.Errorf("nonsense: got %q, %q, %v", p.Name, note, ok)
+	if p, ok := catalog.FindProperty("nonsense"); ok || p.Name != "" {
+		t.Errorf("nonsense: got %q, %v", p.Name, ok)
 	}
 }
 
@@ -67,21 +67,20 @@ func TestFindFault(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want catalog.Fault
-		note string
 	}{
-		{"slow", catalog.Slow, ""},
-		{"expiry", catalog.Slow, "expiry is now called slow"},
-		{"restart", catalog.RedisRestart, "restart is now called redis-restart"},
-		{"down", catalog.RedisDown, "down is now called redis-down"},
-		{"late-reply", catalog.Latency, "late-reply is now called latency"},
-		{"lost-reply", catalog.ReplyLost, "lost-reply is now called reply-lost"},
+		{"slow", catalog.Slow},
+		{"expiry", catalog.Slow},
+		{"restart", catalog.RedisRestart},
+		{"down", catalog.RedisDown},
+		{"late-reply", catalog.Latency},
+		{"lost-reply", catalog.ReplyLost},
 	} {
-		if f, note, ok := catalog.FindFault(tt.name); !ok || f.Name != tt.want || note != tt.note {
-			t.Errorf("FindFault(%s): got %q, %q, %v", tt.name, f.Name, note, ok)
+		if f, ok := catalog.FindFault(tt.name); !ok || f.Name != tt.want {
+			t.Errorf("FindFault(%s): got %q, %v", tt.name, f.Name, ok)
 		}
 	}
-	if f, _, ok := catalog.FindFault("expire"); ok {
-		t.Errorf("FindFault: got %q", f.Name)
+	if f, ok := catalog.FindFault("expire"); ok {
+		t.Errorf("FindFault(expire): got %q", f.Name)
 	}
 }
 

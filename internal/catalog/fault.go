@@ -106,9 +106,10 @@ var Faults = Parse[[]FaultEntry](faultTable)
 //go:embed claims.txt
 var claimTable string
 
-// FindFault looks up a fault by name. If the name is outdated, note says which name replaces it.
-func FindFault(name string) (f FaultEntry, note string, ok bool) {
-	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
+// FindFault looks up a fault by its name or one of its old names.
+func FindFault(name string) (f FaultEntry, ok bool) {
+	f = First(Faults, func(f FaultEntry) bool { return string(f.Name) == name || slices.Contains(f.Aliases, name) })
+	return f, f.Name != ""
 }
 
 // FaultsBy lists the faults that the given program can inject, in the order of Faults.
@@ -127,7 +128,7 @@ func (f Fault) OnTopology(t Topology) bool {
 
 // Entry returns the description of the fault. If the name is unknown, the description is empty.
 func (f Fault) Entry() FaultEntry {
-	entry, _, _ := FindFault(string(f))
+	entry, _ := FindFault(string(f))
 	return entry
 }
 

@@ -25,6 +25,6 @@ var modesJSON string
 
 // FindMode looks up a failure mode by its ID, such as F1.
 func FindMode(id string) (m Mode, ok bool) {
-	m, _, ok = find(Modes, id, func(m Mode) (string, []string) { return m.ID, nil })
-	return m, ok
+	m = First(Modes, func(m Mode) bool { return m.ID == id })
+	return m, m.ID != ""
 }

@@ -1,12 +1,13 @@
 package catalog
 
-import _ "embed"
+import (
+	_ "embed"
+	"slices"
+)
 
-// These are the names of all properties. NoOversell is another name of OneWinner, for orders with
-// several units.
+// These are the names of all properties.
 const (
 	OneWinner        = "one-winner"
-	NoOversell       = "no-oversell"
 	AnswersAgree     = "answers-agree"
 	LeaseExclusive   = "lease-exclusive"
 	HoldersExclusive = "holders-exclusive"
@@ -45,14 +46,10 @@ var propertyTable string
 // Properties lists every property, with the most important one first.
 var Properties = Parse[[]Property](propertyTable)
 
-// FindProperty looks up a property by name. If the name is outdated, note says which name replaces
-// it. For NoOversell, note says what the name means.
-func FindProperty(name string) (p Property, note string, ok bool) {
-	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
-	if name == NoOversell {
-		note = NoOversell + " is the name of " + OneWinner + " for orders with several units"
-	}
-	return p, note, ok
+// FindProperty looks up a property by its name or one of its other names.
+func FindProperty(name string) (p Property, ok bool) {
+	p = First(Properties, func(p Property) bool { return p.Name == name || slices.Contains(p.Aliases, name) })
+	return p, p.Name != ""
 }
 
 // Promise states the property in one sentence, worded for orders with the given number of units.

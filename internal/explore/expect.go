@@ -140,7 +140,7 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 		if f.Property == catalog.OneWinner || f.Property == catalog.StuckOrder {
 			v = c.order
 		}
-		p, _, _ := catalog.FindProperty(f.Property)
+		p, _ := catalog.FindProperty(f.Property)
 		switch {
 		case v == "":
 		case v == catalog.Safe, p.Unbroken, unclaimedMode(set, f.Mode), slices.Contains(blocking, f.Property) && !c.blocks:

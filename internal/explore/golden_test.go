@@ -49,7 +49,7 @@ func TestGoldenSchedules(t *testing.T) {
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			s, r := replayFile(t, path)
-			property, _, _ := catalog.FindProperty(s.Property)
+			property, _ := catalog.FindProperty(s.Property)
 			s.Property = property.Name
 			i := slices.IndexFunc(r.Failures, func(f explore.Failure) bool { return f.Property == s.Property })
 			if i < 0 {

@@ -143,7 +143,7 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 // failure does not prove that the strategy is safe.
 func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string, added ...lock.Strategy) (Result, error) {
 	strategy = cmp.Or(strategy, sched.Strategy)
-	if p, _, ok := catalog.FindProperty(sched.Property); ok {
+	if p, ok := catalog.FindProperty(sched.Property); ok {
 		sched.Property = p.Name
 	}
 	cfg, err := replayConfig(sched, strategy)

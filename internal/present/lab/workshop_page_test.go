@@ -45,7 +45,7 @@ func searching(t *testing.T) workshop.Do {
 			r, err := explore.ReplayBy(ctx, bubble(t), nil, handed, "")
 			return workshop.Outcome{Explored: []explore.Result{r}}, err
 		}
-		p, _, _ := catalog.FindProperty(*property)
+		p, _ := catalog.FindProperty(*property)
 		cfg.Strategies, cfg.Faults, cfg.Properties = strings.Split(*strategies, ","), []catalog.Fault{catalog.Fault(*faults)}, []string{p.Name}
 		if o.Explored, err = explore.Search(ctx, bubble(t), cfg, func(explore.Result) {}); err != nil {
 			return o, err

@@ -111,7 +111,7 @@ var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {
-		property, _, _ := catalog.FindProperty(k.Property) // an older run may use an old name
+		property, _ := catalog.FindProperty(k.Property) // an older run may use an old name
 		implied := slices.Contains(doubleGrabs, property.Name) && orZero(c.DoubleGrabs) > 0
 		if k.Result == check.Fail && !implied && !slices.Contains(decisive, property.Name) {
 			why = append(why, property.Name+": "+k.Why)

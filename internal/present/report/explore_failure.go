@@ -68,7 +68,7 @@ func remedy(f explore.Failure) []string {
 
 // contradiction tells what the lock promised and what happened instead.
 func contradiction(f explore.Failure) string {
-	promise, _, _ := catalog.FindProperty(f.Property)
+	promise, _ := catalog.FindProperty(f.Property)
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
 }
 

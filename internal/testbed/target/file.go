@@ -250,7 +250,7 @@ func parseExpectations(text []byte) ([]Expectation, error) {
 			cells = []member{{string(catalog.NoFault), strategy.at, strategy.value}}
 		}
 		for _, cell := range cells {
-			found, _, ok := catalog.FindFault(cell.key)
+			found, ok := catalog.FindFault(cell.key)
 			if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
 				return nil, fmt.Errorf("%v: there is no fault %q%s", cell.at, cell.key, catalog.Hint(cell.key, faultNames(), ""))
 			}
