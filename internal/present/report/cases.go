@@ -86,18 +86,3 @@ func (c Case) Details() (string, error) {
 	err := d.text(&b, 1)
 	return strings.TrimSpace(b.String()), err
 }
-
-// countCases sums up the results in a phrase such as "4 of 5 passed, 1 failed".
-func countCases(cases []Case) string {
-	n := map[Result]int{}
-	for _, c := range cases {
-		n[c.Result]++
-	}
-	text := fmt.Sprintf("%d of %d passed", n[Passed], len(cases))
-	for _, r := range []Result{Failed, Unknown, NotRun} {
-		if n[r] > 0 {
-			text += fmt.Sprintf(", %d %s", n[r], r)
-		}
-	}
-	return text
-}

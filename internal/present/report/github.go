@@ -1,60 +1,21 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size in bytes above which a summary omits details. It must stay below 1 MiB,
-// because GitHub drops a larger summary.
-const summaryLimit = 900_000
-
-// StepSummary writes the test cases as a Markdown summary for a GitHub Actions step, beginning with
-// the cases that did not pass.
-func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
-	cases = worstFirst(cases)
-	s := struct {
-		section
-		Head []string
-	}{section{Title: countCases(cases), Table: tableOf(caseColumns, cases)}, head(run)}
-	var b strings.Builder
-	if err := markdown.ExecuteTemplate(&b, "summary", s); err != nil {
-		return err
-	}
-	for _, c := range cases {
-		details, err := c.Details()
-		if details != "" && (c.Result == Failed || c.Result == Unknown) && b.Len()+len(details) < summaryLimit {
-			err = markdown.ExecuteTemplate(&b, "details", struct{ Name, Text string }{c.Name, details})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-var caseColumns = []column[Case]{
-	text("result", func(c Case) string { return string(c.Result) }),
-	text("case", func(c Case) string { return c.Name }),
-	text("verdict", func(c Case) string {
-		if c.Cell == nil {
-			return ""
-		}
-		return c.Cell.Said()
-	}),
-	text("why", func(c Case) string { return c.Why }),
-}
+// StepSummary writes the run as a Markdown summary for a GitHub Actions step. Like the text report, it
+// shows timelines only for unexpected verdicts, because GitHub drops a summary of more than 1 MiB.
+func StepSummary(w io.Writer, run *experiment.Run) error { return compose(run, false).markdown(w) }
 
 // Annotations writes a GitHub Actions command for each test case that did not pass. A failed case
 // becomes an error, and a case without a verdict becomes a warning.
 func Annotations(w io.Writer, cases []Case) error {
-	for _, c := range worstFirst(cases) {
+	for _, c := range cases {
 		level := map[Result]string{Failed: "error", Unknown: "warning"}[c.Result]
 		if level == "" {
 			continue
@@ -71,11 +32,3 @@ var (
 	commandText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace
 	commandProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace
 )
-
-// worstFirst sorts test cases in the order failed, unknown, not run, passed.
-func worstFirst(cases []Case) []Case {
-	order := []Result{Failed, Unknown, NotRun, Passed}
-	return slices.SortedStableFunc(slices.Values(cases), func(a, b Case) int {
-		return cmp.Compare(slices.Index(order, a.Result), slices.Index(order, b.Result))
-	})
-}
