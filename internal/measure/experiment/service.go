@@ -145,8 +145,7 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		took = append(took, req.took)
 		before := last
 		last = slices.Concat(req.calls, req.behind)
-		r.fleet.IgnoreNumbers(changingKeys(before, last)...)
-		r.fleet.IgnoreTokens(changingTokens(before, last)...)
+		r.fleet.Learn(changingNames(before, last)...)
 		return req, err
 	}, func(n int64) ([]control.Call, error) {
 		others, err := listWithoutGrab(ctx, in, first+n, minSettle)

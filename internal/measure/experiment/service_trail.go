@@ -3,7 +3,6 @@ package experiment
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -465,47 +464,24 @@ func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
 	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
 }
 
-// changingKeys returns the calls of the first request to lock servers whose keys have another number in
-// the second request. For example, a lock may be shared by all orders with the same remainder.
-func changingKeys(a, b []control.Call) (keys []tap.Phase) {
-	for x, y := range changedCalls(a, b) {
-		if fleet.WithoutNumbers(string(x)) == fleet.WithoutNumbers(string(y)) {
-			keys = append(keys, x)
-		}
-	}
-	return catalog.Distinct(keys)
-}
-
-// changingTokens returns the names of the calls to lock servers whose keys differ between the two requests only
-// in tokens. For example, each request may use a random session ID. The names contain {token} in place of each
-// token.
-func changingTokens(a, b []control.Call) (names []tap.Phase) {
-	for x, y := range changedCalls(a, b) {
-		if name, ok := fleet.WithoutTokens(string(x), string(y)); ok && fleet.WithoutNumbers(string(x)) != fleet.WithoutNumbers(string(y)) {
-			names = append(names, tap.Phase(name))
-		}
-	}
-	return catalog.Distinct(names)
-}
-
-// changedCalls returns the pairs of a call to a lock server that only the first request made, and one that only
-// the second request made.
-func changedCalls(a, b []control.Call) iter.Seq2[tap.Phase, tap.Phase] {
+// changingNames compares the calls of two requests to lock servers. It returns the names of those whose keys differ only in
+// numbers or in tokens, with {n} or {token} in place of each. For example, a lock may be shared by all orders with the
+// same remainder, and each request may use a random session ID.
+func changingNames(a, b []control.Call) (names []string) {
 	only := func(a, b []control.Call) []control.Call {
 		return catalog.Filter(a, func(x control.Call) bool {
 			return x.Target != tap.DB && !slices.ContainsFunc(b, func(y control.Call) bool { return x.Phase == y.Phase })
 		})
 	}
-	return func(yield func(tap.Phase, tap.Phase) bool) {
-		ys := only(b, a)
-		for _, x := range only(a, b) {
-			for _, y := range ys {
-				if !yield(x.Phase, y.Phase) {
-					return
-				}
+	others := only(b, a)
+	for _, x := range only(a, b) {
+		for _, y := range others {
+			if name, ok := fleet.CommonName(string(x.Phase), string(y.Phase)); ok {
+				names = append(names, name)
 			}
 		}
 	}
+	return catalog.Distinct(names)
 }
 
 // isShared reports whether a call could belong to any order. A call for one certain order has "*"

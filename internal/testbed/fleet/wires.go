@@ -332,15 +332,24 @@ const (
 	anyToken  = "{token}"
 )
 
-// WithoutNumbers replaces each number in a request's text with {n}, except in long hexadecimal values.
-func WithoutNumbers(text string) string {
+// withoutNumbers replaces each number in a request's text with {n}, except in long hexadecimal values.
+func withoutNumbers(text string) string {
 	return replaceNumbers(text, func(string) string { return anyNumber })
 }
 
-// WithoutTokens compares the names of two calls to a lock server. If their keys differ only in tokens, such as
+// CommonName returns a name for two different calls to a lock server whose keys differ only in numbers or in tokens, with {n} or
+// {token} in place of each. For other calls, ok is false.
+func CommonName(a, b string) (name string, ok bool) {
+	if name = withoutNumbers(a); name == withoutNumbers(b) {
+		return name, true
+	}
+	return withoutTokens(a, b)
+}
+
+// withoutTokens compares the names of two calls to a lock server. If their keys differ only in tokens, such as
 // random session IDs, it returns the name with {token} in place of each token. Otherwise, ok is false. The
 // separators ':', '|' and ',' divide a key into parts, and each part may contain one token.
-func WithoutTokens(a, b string) (name string, ok bool) {
+func withoutTokens(a, b string) (name string, ok bool) {
 	x, y := strings.Split(a, " "), strings.Split(b, " ")
 	i := 1 + keyIn(x[1:])
 	if i >= len(x) || len(x) != len(y) || !slices.Equal(x[:i], y[:i]) || !slices.Equal(x[i+1:], y[i+1:]) {
@@ -458,7 +467,7 @@ func (in *Instance) NameOfKey(key string) string {
 	in.wires.mu.Lock()
 	defer in.wires.mu.Unlock()
 	name := withoutIDs(key, in.wires.id, in.wires.names)
-	anyKey := WithoutNumbers(name)
+	anyKey := withoutNumbers(name)
 	for text := range in.wires.numbered {
 		if anyKey != name && slices.Contains(strings.Split(text, " "), anyKey) {
 			name = anyKey
@@ -538,7 +547,7 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	}
 	named := w.nameIDs(text)
 	if e.Server != tap.DB && len(w.numbered) > 0 {
-		if other := WithoutNumbers(named); w.numbered[other] {
+		if other := withoutNumbers(named); w.numbered[other] {
 			named = other
 		}
 	}
@@ -613,21 +622,12 @@ func textOf(call tap.Phase) string {
 	return text
 }
 
-// IgnoreNumbers tells the proxies that the numbers in the keys of these calls differ between grabs.
-func (f *Fleet) IgnoreNumbers(calls ...tap.Phase) {
-	f.eachWires(func(w *wires) {
-		for _, c := range calls {
-			w.learn(WithoutNumbers(textOf(c)))
-		}
-	})
-}
-
-// IgnoreTokens tells the proxies that the tokens in the keys of these calls differ between grabs. The names
-// contain {token} in place of each token.
-func (f *Fleet) IgnoreTokens(names ...tap.Phase) {
+// Learn tells the proxies that the numbers or tokens in the keys of these calls differ between grabs. The names come from
+// CommonName.
+func (f *Fleet) Learn(names ...string) {
 	f.eachWires(func(w *wires) {
 		for _, name := range names {
-			w.learn(textOf(name))
+			w.learn(textOf(tap.Phase(name)))
 		}
 	})
 }
