@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -24,23 +25,23 @@ type kind struct {
 	// open returns a connection pool. If write is false, the caller only reads.
 	open func(dsn string, write bool) (*sql.DB, error)
 
-	idAsText  string // expression that converts a numeric order_id column to text
-	backslash bool   // whether a backslash escapes the next character of a string
-	hash      bool   // whether a # starts a comment
-	dollar    bool   // whether $ quotes strings and starts placeholders
+	idAsText string         // expression that converts a numeric order_id column to text
+	tokens   *regexp.Regexp // matches the first token of a query
+	hash     bool           // whether a # starts a comment
+	dollar   bool           // whether $ quotes strings and starts placeholders
 }
 
 var (
 	mysqlKind = kind{
-		version: "SELECT VERSION()", now: "SELECT UNIX_TIMESTAMP(NOW(6))", open: openMySQL, backslash: true, hash: true,
+		version: "SELECT VERSION()", now: "SELECT UNIX_TIMESTAMP(NOW(6))", open: openMySQL, tokens: tokens(escapeStrings, hashComment), hash: true,
 		product: order.ProductOf, idAsText: "CAST(order_id AS CHAR)",
 	}
 	postgresKind = kind{
-		version: "SHOW server_version", now: "SELECT EXTRACT(EPOCH FROM clock_timestamp())", open: openPostgres, dollar: true,
+		version: "SHOW server_version", now: "SELECT EXTRACT(EPOCH FROM clock_timestamp())", open: openPostgres, tokens: tokens(plainStrings, dollarWord), dollar: true,
 		product: func(v string) string { number, _, _ := strings.Cut(v, " "); return "PostgreSQL " + number }, idAsText: "order_id::text",
 	}
 	sqliteKind = kind{
-		version: "SELECT sqlite_version()", now: "SELECT (julianday('now') - 2440587.5) * 86400", open: openSQLite,
+		version: "SELECT sqlite_version()", now: "SELECT (julianday('now') - 2440587.5) * 86400", open: openSQLite, tokens: tokens(plainStrings),
 		product: func(v string) string { return "SQLite " + v }, idAsText: "CAST(order_id AS TEXT)",
 	}
 )

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,56 +105,39 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of text's first token, such as a word or a comment. If the token is
-// incomplete, the result exceeds len(text).
-func (k kind) token(text string) int {
-	never := len(text) + 1
-	end := func(from int, mark string) int {
-		if i := strings.Index(text[from:], mark); i >= 0 {
-			return from + i + len(mark)
-		}
-		return never
-	}
-	switch c := text[0]; {
-	case strings.HasPrefix(text, orderList):
-		return len(orderList)
-	case k.isComment(text) && strings.HasPrefix(text, "/*"):
-		return end(2, "*/")
-	case k.isComment(text):
-		return min(end(1, "\n"), len(text))
-	case c == '\'' || c == '"' || c == '`':
-		for i := 1; i < len(text); i++ {
-			switch {
-			case text[i] == '\\' && k.backslash && c != '`':
-				i++
-			case text[i] == c && i+1 < len(text) && text[i+1] == c:
-				i++
-			case text[i] == c:
-				return i + 1
-			}
-		}
-		return never
-	case c == '$' && k.dollar:
-		tag := 1
-		for tag < len(text) && isWord(text[tag]) {
-			tag++
-		}
-		if tag < len(text) && text[tag] == '$' && (tag == 1 || text[1] < '0' || text[1] > '9') {
-			return end(tag+1, text[:tag+1])
-		}
-		return tag
-	case isWord(c):
-		n := 1
-		for n < len(text) && (isWord(text[n]) || text[n] == '$') {
-			n++
-		}
-		return n
-	}
-	return 1
+// These are parts of the patterns for the first token of a query. In MySQL, a backslash escapes the next character of a string.
+const (
+	wordChars     = `\w\x{80}-\x{10FFFF}`
+	plainStrings  = `'(?:''|[^'])*'|"(?:""|[^"])*"`
+	escapeStrings = `'(?:\\.|''|[^'\\])*'|"(?:\\.|""|[^"\\])*"`
+	dashComment   = `--[^\n]*\n?`
+	hashComment   = `#[^\n]*\n?`
+	dollarWord    = `\$[` + wordChars + `]*`
+)
+
+// tokens returns a pattern for the first token of a query, such as a word or a comment. some contains patterns of one
+// kind of database. The pattern matches only the beginning of a comment without an end, and no beginning of a string.
+func tokens(some ...string) *regexp.Regexp {
+	all := append(some, regexp.QuoteMeta(orderList), dashComment, `/\*.*?\*/`, `/\*`, "`(?:``|[^`])*`", `[`+wordChars+`][`+wordChars+`$]*`, "[^'\"`]")
+	return regexp.MustCompile(`(?s)^(?:` + strings.Join(all, "|") + `)`)
 }
 
-func isWord(c byte) bool {
-	return c == '_' || c >= 0x80 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+// dollarQuote matches the beginning of a string such as $$text$$ or $tag$text$tag$.
+var dollarQuote = regexp.MustCompile(`^\$(?:[A-Za-z_\x{80}-\x{10FFFF}][` + wordChars + `]*)?\$`)
+
+// token returns the length of text's first token. If the token is incomplete, the result exceeds len(text).
+func (k kind) token(text string) int {
+	if quote := dollarQuote.FindString(text); k.dollar && quote != "" {
+		if i := strings.Index(text[len(quote):], quote); i >= 0 {
+			return i + 2*len(quote)
+		}
+		return len(text) + 1
+	}
+	token := k.tokens.FindString(text)
+	if token == "" || token == "/*" {
+		return len(text) + 1
+	}
+	return len(token)
 }
 
 func (k kind) isComment(text string) bool {
