@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -175,8 +176,8 @@ func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
 // Call returns the path and body for the HTTP call that opens n orders.
 func (o *Opening) Call(n int) (path string, body []byte) {
-	v := Values{count: int64(n)}
-	return o.Path.Fill(v), []byte(o.Body.Fill(v))
+	r := strings.NewReplacer("{count}", strconv.Itoa(n))
+	return r.Replace(o.Path.text), []byte(r.Replace(o.Body.text))
 }
 
 // Statements returns the SQL statements that open n orders, beginning with order ID first.
@@ -184,11 +185,13 @@ func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {
 		if !t.Has(orderID, orderUUID) {
-			all = append(all, t.Fill(Values{firstID: first, lastID: first + int64(n) - 1, count: int64(n)}))
+			r := strings.NewReplacer("{first}", strconv.FormatInt(first, 10), "{last}", strconv.FormatInt(first+int64(n)-1, 10), "{count}", strconv.Itoa(n))
+			all = append(all, r.Replace(t.text))
 			continue
 		}
 		for id := first; id < first+int64(n); id++ {
-			all = append(all, t.Fill(Values{orderID: id}))
+			r := strings.NewReplacer("{order}", strconv.FormatInt(id, 10), "{order_uuid}", uuidOf(orderUUIDs, id))
+			all = append(all, r.Replace(t.text))
 		}
 	}
 	return all

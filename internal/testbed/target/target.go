@@ -130,7 +130,7 @@ func (s *Shape) prepare() {
 	}
 	for _, h := range s.Header {
 		if !h.varies() {
-			s.fixed.Add(h.Name, h.Value.Fill(nil))
+			s.fixed.Add(h.Name, h.Value.text)
 		}
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy, s.wroteNothing} {

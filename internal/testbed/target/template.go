@@ -40,9 +40,6 @@ const (
 // grabSlots lists the placeholders that a grab request may contain.
 var grabSlots = []string{orderID, orderUUID, driverID, driverUUID, driverName}
 
-// Values maps placeholders to their values.
-type Values map[string]int64
-
 var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
 // ParseTemplate parses a text that may contain the placeholders in names.
@@ -77,35 +74,29 @@ func (t Template) Has(names ...string) bool {
 // String returns the original text.
 func (t Template) String() string { return t.text }
 
-// Fill replaces every placeholder with its value.
-func (t Template) Fill(v Values) string {
-	return string(t.append(nil, func(b []byte, name string) []byte {
-		if name == orderUUID {
-			return append(b, uuidOf(orderUUIDs, v[orderID])...)
-		}
-		return strconv.AppendInt(b, v[name], 10)
-	}))
-}
-
 // grab appends the text to b, with the driver and the order in place of the placeholders.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
-	return t.append(b, func(b []byte, name string) []byte {
-		switch name {
+	for _, p := range t.parts {
+		switch p.name {
+		case "":
+			b = append(b, p.text...)
 		case orderID:
-			return strconv.AppendInt(b, order, 10)
+			b = strconv.AppendInt(b, order, 10)
 		case orderUUID:
 			id := ids.Order(order)
 			if t.isURL || t.isForm {
 				id = escapedIn(b, id, t.isForm)
 			}
-			return append(b, id...)
+			b = append(b, id...)
 		case driverUUID:
-			return append(b, uuidOf(driverUUIDs, driver)...)
+			b = append(b, uuidOf(driverUUIDs, driver)...)
 		case driverName:
-			b = append(b, driverNames...)
+			b = strconv.AppendInt(append(b, driverNames...), driver, 10)
+		default:
+			b = strconv.AppendInt(b, driver, 10)
 		}
-		return strconv.AppendInt(b, driver, 10)
-	})
+	}
+	return b
 }
 
 // escapedIn returns an ID as it must be written after the text b, which is the beginning of a URL or
@@ -115,15 +106,4 @@ func escapedIn(b []byte, id string, isForm bool) string {
 		return url.QueryEscape(id)
 	}
 	return url.PathEscape(id)
-}
-
-func (t Template) append(b []byte, value func(b []byte, name string) []byte) []byte {
-	for _, p := range t.parts {
-		if p.name != "" {
-			b = value(b, p.name)
-		} else {
-			b = append(b, p.text...)
-		}
-	}
-	return b
 }
