@@ -94,13 +94,14 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 // ttlUnder returns the lock TTL while fault f is tested. If the run cannot set the TTL, or the user has
 // chosen one, it returns the configured TTL.
 func (cfg Config) ttlUnder(f fault.Fault) time.Duration {
+	ttl := cmp.Or(f.TTL, time.Second)
 	switch {
 	case cfg.Asked.TTL || cfg.TestsService() && !cfg.setsTTL():
 		return cfg.TTL
 	case cfg.setsTTL() && f.Severs: // the service needs time to reconnect
-		return max(f.TTL, outlasting)
+		return max(ttl, outlasting)
 	default:
-		return f.TTL
+		return ttl
 	}
 }
 

@@ -33,7 +33,7 @@ type Fault struct {
 	// possible.
 	Reach  *Reach
 	Course Course
-	// TTL is the default TTL under this fault. The user can choose another one.
+	// TTL is the default TTL under this fault. The user can choose another one. 0 means one second.
 	TTL time.Duration
 	// ContendFor limits how long the contenders may compete, as a multiple of the TTL. For a fault
 	// that removes a lock, it is below 1, so that an expired lease cannot explain their success.

@@ -28,7 +28,7 @@ func TestFaultsAreComplete(t *testing.T) {
 	names := []catalog.Fault{catalog.NoFault}
 	for _, f := range fault.Faults {
 		names = append(names, f.Name)
-		if f.TTL <= 0 || f.ContendFor <= 0 || f.Prepare == nil {
+		if f.TTL < 0 || f.ContendFor <= 0 || f.Prepare == nil {
 			t.Errorf("%s: %+v lacks a required field", f.Name, f)
 		}
 	}

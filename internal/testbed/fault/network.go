@@ -21,7 +21,6 @@ func outage(name catalog.Fault, hits lock.Backend, servers func(Target) []string
 		Name:       name,
 		Hits:       hits,
 		Course:     AtOnce,
-		TTL:        time.Second,
 		ContendFor: 0.5,
 		Lasts:      true,
 		On:         OwnServers,
@@ -48,7 +47,6 @@ var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
 	Course:     BeforeHeal,
-	TTL:        time.Second,
 	ContendFor: 1.5,
 	On:         OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
@@ -66,7 +64,6 @@ var partition = Fault{
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,
-	TTL:        time.Second,
 	ContendFor: 1.5,
 	StallsDB:   true,
 	On:         RealServers,
@@ -109,7 +106,6 @@ var replyLost = Fault{
 	Name:       catalog.ReplyLost,
 	Reach:      replies,
 	Course:     AtOnce,
-	TTL:        time.Second,
 	ContendFor: 0.5,
 	On:         RealServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {

@@ -16,7 +16,6 @@ var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,
 	NotForeign: "only your service itself can make its work take longer: use the faults pause or hang, which are similar",
-	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
@@ -27,7 +26,6 @@ var hang = Fault{
 	Name:       catalog.Hang,
 	Reach:      work,
 	Course:     Never,
-	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
@@ -37,7 +35,6 @@ var hang = Fault{
 // it has expired.
 var pause = Fault{
 	Name:       catalog.Pause,
-	TTL:        time.Second,
 	ContendFor: 1.5,
 	Freezes:    true,
 	Prepare: ready(func(t Target) []Strike {
@@ -52,7 +49,6 @@ var pause = Fault{
 var crash = Fault{
 	Name:       catalog.Crash,
 	Course:     Killed,
-	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: stepWithoutHeal(func(ctx context.Context) error {
@@ -84,7 +80,6 @@ var cancel = Fault{
 	Hits:       locks,
 	Reach:      acquires,
 	Course:     HungUp,
-	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }

@@ -108,7 +108,6 @@ var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Reach:      beforeLedger,
 	Course:     AtOnce,
-	TTL:        time.Second,
 	ContendFor: 2,
 	On:         RealServers,
 	Prepare: ready(func(t Target) []Strike {
