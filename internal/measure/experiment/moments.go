@@ -137,7 +137,7 @@ func (in *injection) checkAlone(pid int) error {
 	}
 	port, _ := strconv.Atoi(cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80"))
 	if other := proc.Sharer(pid, port); other != 0 {
-		return fmt.Errorf("processes %d and %d both listen at %s, but the fault would hit only the first: start one process for each instance, or let loadgen start the service with -service", pid, other, in.struck.URL)
+		return fmt.Errorf("processes %d and %d both serve %s, but the fault would hit only the first: start one process for each instance, or let loadgen start the service with -service", pid, other, in.struck.URL)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -69,6 +70,47 @@ func TestSharer(t *testing.T) {
 	}
 	if pid := Sharer(os.Getppid(), port); pid != 0 {
 		t.Errorf("process %d shares a port on which its parent does not listen", pid)
+	}
+}
+
+// TestSharerOfConnections checks that Sharer finds a child that has only a connection, as in a Node.js cluster, but no
+// process that listens on the same port of another address.
+func TestSharerOfConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	pass := func(from interface{ File() (*os.File, error) }) int {
+		file, err := from.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		return start(t, "exec sleep 60", func(cmd *exec.Cmd) { cmd.ExtraFiles = []*os.File{file} }).Process.Pid
+	}
+	elsewhere, err := net.Listen("tcp", strings.Replace(l.Addr().String(), "127.0.0.1", "127.0.0.2", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := pass(elsewhere.(*net.TCPListener))
+	elsewhere.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	if pid := Sharer(os.Getpid(), port); pid != 0 {
+		t.Errorf("process %d listens on another address, but shares the port; %d has the other address", pid, other)
+	}
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if pid, want := Sharer(os.Getpid(), port), pass(server.(*net.TCPConn)); pid != 0 || Sharer(os.Getpid(), port) != want {
+		t.Errorf("process %d shares the port before a connection is passed, and %d after that; want %d", pid, Sharer(os.Getpid(), port), want)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,19 +93,34 @@ func Listens(groups []int, port int) (listens, known bool) {
 	return pid != 0, known && (pid != 0 || all)
 }
 
-// Sharer returns a process that listens on the same TCP port as this one, or 0 if there is none. An ancestor does not
-// count, because a supervisor may open the socket, but leave the connections to its workers.
+// Sharer returns a process that listens on the same address and TCP port as this one, or a descendant to which it has
+// passed a connection to this port, as a Node.js cluster does. If there is none, it returns 0. An ancestor does not count,
+// because a supervisor may open the socket, but leave the connections to its workers.
 func Sharer(pid, port int) int {
+	const local, connected = 1, "01"
 	found, _ := listeners(port)
-	if own, _ := holder(found, func(of, _ int) bool { return of == pid }); own == 0 {
-		return 0 // something else accepts the connections, for example the proxy of a container
+	own, family := "", ancestors(pid)
+	for socket, address := range found {
+		if holds, _ := holder(map[string]string{socket: address}, func(of, _ int) bool { return of == pid }); holds != 0 {
+			own = address
+		}
 	}
-	family := []int{pid}
-	for of := pid; of > 1; family = append(family, of) {
-		of = parent(of)
-	}
+	maps.DeleteFunc(found, func(_, address string) bool { return address != own })
 	other, _ := holder(found, func(of, _ int) bool { return !slices.Contains(family, of) })
+	if own == "" || other != 0 { // without an own socket, something else accepts the connections, for example the proxy of a container
+		return other
+	}
+	passed, _ := sockets(local, connected, fmt.Sprintf(":%04X", port))
+	other, _ = holder(passed, func(of, _ int) bool { return of != pid && slices.Contains(ancestors(of), pid) })
 	return other
+}
+
+// ancestors returns the process, its parent, and so on.
+func ancestors(pid int) (all []int) {
+	for ; pid > 1; pid = parent(pid) {
+		all = append(all, pid)
+	}
+	return all
 }
 
 // parent returns the parent of a process, or 0 if there is no such process.
@@ -118,7 +134,7 @@ func parent(pid int) (id int) {
 const listening = "0A" // a state of /proc/net/tcp
 
 // listeners returns the sockets that listen on a TCP port.
-func listeners(port int) (found map[string]bool, known bool) {
+func listeners(port int) (found map[string]string, known bool) {
 	const local = 1
 	return sockets(local, listening, fmt.Sprintf(":%04X", port))
 }
@@ -136,11 +152,11 @@ func Outsider(groups []int, ports ...int) (pid int) {
 	return pid
 }
 
-// sockets returns the TCP sockets that are in the given state and have one of the given addresses.
-// column is the column of /proc/net/tcp that must end with the address. The keys of the result have the
-// same form as the links in /proc/PID/fd.
-func sockets(column int, state string, addresses ...string) (found map[string]bool, known bool) {
-	found = map[string]bool{}
+// sockets returns the TCP sockets that are in the given state and have one of the given addresses, each
+// with its text in the column. column is the column of /proc/net/tcp that must end with the address. The
+// keys of the result have the same form as the links in /proc/PID/fd.
+func sockets(column int, state string, addresses ...string) (found map[string]string, known bool) {
+	found = map[string]string{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {
@@ -156,7 +172,7 @@ func sockets(column int, state string, addresses ...string) (found map[string]bo
 				break // the kernel lists the listening sockets first, and there may be many thousands of others
 			}
 			if fields[states] == state && slices.ContainsFunc(addresses, func(a string) bool { return strings.HasSuffix(fields[column], a) }) {
-				found["socket:["+fields[inode]+"]"] = true
+				found["socket:["+fields[inode]+"]"] = fields[column]
 			}
 		}
 		_ = f.Close()
@@ -168,7 +184,7 @@ func sockets(column int, state string, addresses ...string) (found map[string]bo
 // the processes for which chosen returns true. all is false if this process may not read the open files
 // of an examined process, which belongs to another user. It ignores zombies, which have no open files,
 // although only root may list them.
-func holder(sockets map[string]bool, chosen func(pid, group int) bool) (pid int, all bool) {
+func holder(sockets map[string]string, chosen func(pid, group int) bool) (pid int, all bool) {
 	processes, _ := os.ReadDir("/proc")
 	all = true
 	for _, p := range processes {
@@ -186,7 +202,7 @@ func holder(sockets map[string]bool, chosen func(pid, group int) bool) (pid int,
 			all = all && !runs
 		}
 		for _, file := range files {
-			if to, _ := os.Readlink(dir + file.Name()); sockets[to] {
+			if to, _ := os.Readlink(dir + file.Name()); sockets[to] != "" {
 				return pid, all
 			}
 		}
