@@ -178,6 +178,9 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
+// isAsked reports whether the instance is looking up a result.
+func (w *wires) isAsked() bool { return w.questions > 0 && time.Since(w.lastQuestion) < askFor }
+
 // wired returns the instances with proxies.
 func (f *Fleet) wired() []*Instance {
 	return catalog.Filter(f.Instances, func(in *Instance) bool { return in.wires != nil })
@@ -216,9 +219,9 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// ofBackground reports whether a statement begins or ends a transaction of a background task. Such a
-// task may begin many transactions during a grab, and their statements must not count as calls of the
-// grab.
+// ofBackground reports whether a statement begins or ends a transaction that contains only statements of
+// a background task, or only queries for a result. Such a task may begin many transactions during a grab,
+// and their statements must not count as calls of the grab.
 //
 // When a transaction begins, it is unknown whether it belongs to a task or to a grab. If its first
 // other statement belongs to a grab, ofBackground returns the statement that began the transaction as
@@ -226,7 +229,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.Server != tap.DB || len(w.background) == 0 {
+	if e.Server != tap.DB || w.order == 0 || w.grabs == nil {
 		return false, ""
 	}
 	text, ok := w.normalize(e)
@@ -234,15 +237,15 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	case !ok:
 	case text == "BEGIN" || text == "START TRANSACTION":
 		delete(w.grabs, e.Conn)
-		if delete(w.begun, e.Conn); w.background[text] {
+		if delete(w.begun, e.Conn); w.background[text] || w.isAsked() {
 			w.begun[e.Conn] = text
 			return true, ""
 		}
 	case text == "COMMIT" || text == "ROLLBACK":
-		background = !w.grabs[e.Conn] && w.background[text]
+		background = !w.grabs[e.Conn] && (w.background[text] || w.isAsked())
 		delete(w.grabs, e.Conn)
 		delete(w.begun, e.Conn)
-	case !w.background[text]:
+	case !w.background[text] && (mayAwaitRows(e.Text) || !w.isAsked()):
 		begun = w.begun[e.Conn]
 		delete(w.begun, e.Conn)
 		w.grabs[e.Conn] = !strings.HasSuffix(text, wire.Joint+"COMMIT") && !strings.HasSuffix(text, wire.Joint+"ROLLBACK")
@@ -507,11 +510,12 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name, _, _ = strings.Cut(name, "-") // use one name for all Redlock nodes, because a grab contacts them at the same time
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor && !(e.Server == tap.DB && mayAwaitRows(e.Text)) {
+	if w.order == 0 {
 		return op, false
 	}
 	text, ok := w.normalize(e)
-	if !ok {
+	ends := text == "BEGIN" || text == "START TRANSACTION" || text == "COMMIT" || text == "ROLLBACK" // ofBackground omits those of queries
+	if !ok || w.isAsked() && !(e.Server == tap.DB && (mayAwaitRows(e.Text) || ends)) {
 		return op, false
 	}
 	w.lastCall = time.Now()
