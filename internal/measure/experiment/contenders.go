@@ -59,7 +59,7 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	case s.in.w.fleet.Ours:
 		late, advice = "the other drivers came so late that the lease of %v may have expired", "repeat the run on a less busy machine"
 	case c.variation == otherRestarts:
-		late = "start-up code was not tested, because the restarted instance made no grab in time for a lock that expires after %v"
+		late = "start-up code was not tested, because the restarted instance made no grab within the lease of %v"
 		advice += ". If a single worker makes all grabs, or all orders share one lock, a grab waits for the stopped driver, so this cannot be tested"
 	}
 	s.cancelStrike(c, fmt.Sprintf(late+": %s", s.in.lease(), advice))

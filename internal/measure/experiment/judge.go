@@ -32,7 +32,11 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, struckTooRarely):
-		return catalog.Unknown, "the fault could not be tested" + at(c.Points, struckTooRarely) + c.tooLate() + m.missed
+		why := c.tooLate() + m.missed
+		if why != "" {
+			why += ". Points without a verdict" // they come last, because there may be many
+		}
+		return catalog.Unknown, "the fault could not be tested" + why + at(c.Points, struckTooRarely)
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):

@@ -670,7 +670,7 @@ func TestMissedInjectionsOfAModel(t *testing.T) {
 		reason  string
 	}{
 		{4, 7, 2, catalog.Safe, ""},
-		{1000, 13, 0, catalog.Unknown, "the fault could not be tested: " + at + ". The grab had ended after redis DEL lock:*"},
+		{1000, 13, 0, catalog.Unknown, "the fault could not be tested. The grab had ended after redis DEL lock:*. Points without a verdict: " + at},
 	} {
 		t.Run(fmt.Sprint(tt.skips), func(t *testing.T) {
 			t.Parallel()
