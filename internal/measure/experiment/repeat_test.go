@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
+	"grablab/internal/measure/shard"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 )
@@ -335,6 +337,18 @@ func fill(v reflect.Value, n int) {
 		v.SetUint(uint64(n))
 	case reflect.Float64:
 		v.SetFloat(float64(n))
+	}
+}
+
+// TestTimesOfAMerge checks that a merged result has the start time and the duration of the load, and not those of the merge.
+func TestTimesOfAMerge(t *testing.T) {
+	began := time.Date(2026, 11, 20, 21, 30, 0, 0, time.UTC)
+	merge := shard.New(2, []shard.Part{{Record: shard.Record{Index: 0, BeganAt: began.Add(time.Second)}}, {Record: shard.Record{Index: 1, BeganAt: began}}}, nil)
+	r := newRunner(Config{Merge: merge}, nil)
+	r.specs = []*cellSpec{{cell: &Cell{DurationS: new(4.5)}}}
+	r.publishLocked()
+	if !r.run.StartedAt.Equal(began) || r.run.DurationS != 4.5 {
+		t.Errorf("begun %v, took %v s; want %v and 4.5 s", r.run.StartedAt, r.run.DurationS, began)
 	}
 }
 

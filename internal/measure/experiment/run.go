@@ -69,6 +69,9 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 			Repeat: cfg.Repeat, Stock: moreThanOne(cfg.Stock), PerDriver: moreThanOne(cfg.PerDriver),
 		},
 	}
+	if cfg.Merge != nil {
+		r.run.StartedAt = cfg.Merge.Began().UTC()
+	}
 	if cfg.Resume != nil {
 		r.run.StartedAt, r.ran = cfg.Resume.StartedAt, cfg.Resume.DurationS
 	}
@@ -362,6 +365,9 @@ func (r *runner) publishLocked() {
 	}
 	r.run.limit()
 	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
+	if cells := r.run.Cells; r.cfg.Merge != nil && len(cells) > 0 && cells[0].DurationS != nil {
+		r.run.DurationS = *cells[0].DurationS // of the shards, and not of the merge
+	}
 }
 
 func (r *runner) close() error {
