@@ -552,6 +552,22 @@ func TestFaultWithoutPoint(t *testing.T) {
 	}
 }
 
+// TestTableOfEachOrder checks that the fault slow-db is refused if each order has a table of its own, and that the message
+// names another fault.
+func TestTableOfEachOrder(t *testing.T) {
+	for name, says := range map[catalog.Fault]string{catalog.SlowDB: "use partition-db", catalog.PartitionDB: ""} {
+		f, err := fault.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := trailOf([]control.Call{{Phase: "mysql SELECT orders", N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins_*", N: 1, Target: tap.DB}}, "")
+		err = (startedService{}).choosePoints(&injection{w: &worker{fleet: &fleet.Fleet{}}, fault: f, trail: calls})
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v; want …%s…", name, err, says)
+		}
+	}
+}
+
 // TestSlowDBReachesNoOpenTransaction checks that the fault slow-db does not strike while a transaction
 // of the grab uses the table. The transaction may have written to the table or, in MySQL, may have read
 // it for an update. The fault could then not lock the table.

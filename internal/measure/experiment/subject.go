@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -223,6 +224,9 @@ func (s startedService) choosePoints(in *injection) error {
 	in.strategy.Needs = in.trail.service.needs
 	if !in.fault.HitsAny(in.strategy.Needs) {
 		return errUntouched
+	}
+	if table := in.trail.lockedTable(s.cfg.Target.Database.Query); in.fault.Name == catalog.SlowDB && strings.ContainsAny(table, "*#{") {
+		return fmt.Errorf("each order has a table of its own, %s, but slow-db can lock only one table: use partition-db instead", table)
 	}
 	err := in.choosePoints()
 	if err != nil && s.cfg.At == nil {
