@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/order"
+	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
@@ -161,7 +163,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	if s.in.traits.unknownLock && s.in.outlasts() {
 		extra = s.in.lease()
 	}
-	return until(ctx, s.contendFor()+extra, func() (bool, error) {
+	err := until(ctx, s.contendFor()+extra, func() (bool, error) {
 		claimed := s.claimed(ctx)
 		if err := s.freeContenders(ctx, claimed); err != nil {
 			return false, err
@@ -187,6 +189,22 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 			return false
 		}), nil
 	})
+	return errors.Join(err, s.noteTries(ctx))
+}
+
+// noteTries records how far the contenders of a user's service have got. The affected driver has not continued yet.
+func (s *strike) noteTries(ctx context.Context) error {
+	if s.in.trail.service == nil {
+		return nil
+	}
+	m, err := s.holds.heldCalls(ctx)
+	won := func(r load.Request) bool { a, _ := s.in.responses.of(r); return a.outcome == grab.Grabbed }
+	for _, c := range s.contests {
+		c.tries = catalog.Map(m.other[holdName(callsHold, c)], func(h control.Held) control.Call { return h.Call })
+		c.passed = c.othersPassed || !c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.contenders, won) ||
+			slices.ContainsFunc(c.tries, s.in.trail.onlyHolders)
+	}
+	return err
 }
 
 func (s *strike) awaitsOther(c *contest) bool {
@@ -303,7 +321,7 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 // awaitQuiet waits until all drivers have their responses, or until time runs out. It sends more
 // drivers to orders for which too few have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
-	return until(ctx, s.contendFor(), func() (bool, error) {
+	err := until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
 		err := errors.Join(s.freeContenders(ctx, claimed), s.noteNextCalls(ctx))
 		s.noteEarly(claimed)
@@ -314,6 +332,7 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 			return !s.in.fault.Lasts && s.in.responses.isAnswered(c.affected) && !slices.ContainsFunc(c.contenders, s.in.responses.isPending)
 		}), err
 	})
+	return errors.Join(err, s.noteTries(ctx))
 }
 
 // repeatsFor limits how long a simulated outage lasts while the client keeps retrying. With default

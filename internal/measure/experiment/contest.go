@@ -9,6 +9,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/order"
+	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
 )
@@ -62,6 +63,10 @@ type contest struct {
 	contenderFreed     bool      // whether the stopped contenders may continue
 	gaveUp             bool      // whether the test was given up, so no other driver may compete
 	retriedAt          time.Time // when the wait before sending the next driver began; zero if the test does not wait
+
+	// These fields record what the contenders of a user's service did while the fault delayed the affected driver.
+	passed bool           // whether one of them got past the lock
+	tries  []control.Call // their calls
 }
 
 // contest assigns roles to the nth order's drivers. The assignment is random, but each run with the

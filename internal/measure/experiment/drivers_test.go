@@ -147,6 +147,43 @@ func TestFaultsThatOutlastALease(t *testing.T) {
 	}
 }
 
+// TestLocksThatOutliveAFault checks for which faults a service's lock is in doubt if no contender gets past it. The driver
+// has its lock in its work and, if the fault delays a reply, as soon as the lock server has received the call.
+func TestLocksThatOutliveAFault(t *testing.T) {
+	const acquires, reads, writes = "redis SET lock:* NX PX", "mysql SELECT orders", "mysql INSERT wins"
+	for _, f := range fault.Faults {
+		for name, tt := range map[string]struct {
+			renews, passed bool
+			before         string // further calls before the lock, if any
+			doubt          []catalog.Fault
+		}{
+			"no one passes": {doubt: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.SlowDB, catalog.LateRelease}},
+			"one passes":    {passed: true},
+			"renews":        {renews: true, doubt: []catalog.Fault{catalog.Pause}},
+			"transaction":   {before: "mysql BEGIN|", doubt: []catalog.Fault{catalog.Pause}},
+			"session lock":  {before: "mysql SELECT GET_LOCK|"},
+			"written before": {before: writes + "|" + reads + "|mysql COMMIT|", doubt: []catalog.Fault{
+				catalog.Slow, catalog.Pause, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.LateRelease}},
+		} {
+			var calls []control.Call
+			seen := map[string]int{}
+			for _, text := range strings.Split(tt.before+acquires+"|"+reads+"|"+writes, "|") {
+				seen[text]++
+				server, _, _ := strings.Cut(text, " ")
+				calls = append(calls, control.Call{Phase: tap.Phase(text), N: seen[text], Target: strings.Replace(server, "mysql", tap.DB, 1)})
+			}
+			in := &injection{fault: f, trail: trailOf(calls, ""), cell: &Cell{}, traits: traits{unknownLock: true}, ttl: time.Second}
+			in.trail.renews = tt.renews
+			for _, p := range in.trail.points() {
+				in.contests = append(in.contests, &contest{point: p, struck: f.Reaches(p), passed: tt.passed || !in.holdsLock(p)})
+			}
+			if got, want := in.outlived(), slices.Contains(tt.doubt, f.Name); (got != "") != want {
+				t.Errorf("%s under %s: %q, want a doubt: %v", name, f.Name, got, want)
+			}
+		}
+	}
+}
+
 // TestContendersAreAwaited checks, for each state of an order, how long an injected fault waits for
 // the contenders. The wait may end early only if the order can no longer change. If all contenders
 // were refused although a driver could still win, fresh drivers must be sent.

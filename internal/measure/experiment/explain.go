@@ -7,12 +7,11 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
-	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
-	"grablab/internal/testbed/load"
 )
 
 // lateWrite marks an order in which no property failed, but only because the database refused a write
@@ -234,25 +233,32 @@ func (in *injection) overwritten(e check.Evidence) string {
 	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query. If the service deletes the row of a second grab, add -compensation", e.Ledger[i].Driver)
 }
 
-// outlived explains that the lock may live longer than the lease, because no other driver got past it
-// while the fault stopped a driver. It returns "" if one did, or if the lock lasts as long as a
-// database session, or never expires. It also returns "" in two cases of doubt. The service may have
-// renewed the lock during the fault, or an open transaction may have blocked the others' writes.
+// outlived explains that the lock may live longer than the lease, because no other driver got past it while the fault
+// delayed a driver beyond its lease. It returns "" if one did, or if the lock lasts as long as a database session, or never
+// expires. It also returns "" if the service may have renewed the lock during the fault, or if an open transaction or the
+// fault itself may have blocked the others' writes.
 func (in *injection) outlived() string {
-	t := in.trail.service
-	stops := in.fault.Freezes || in.fault.StallsDB && !in.trail.renews && !in.trail.worksInTransaction()
-	if t == nil || !stops || t.endless || in.trail.locksSession() {
+	t := in.trail
+	switch {
+	case t.service == nil, !in.outlasts(), t.locksSession(),
+		!in.fault.Freezes && (t.renews || t.worksInTransaction()),
+		in.fault.Name == catalog.SlowDB && !slices.ContainsFunc(t.calls[fault.Alone], t.onlyHolders):
 		return ""
 	}
-	stopped := catalog.Filter(in.contests, func(c *contest) bool { return c.struck && c.point.InWork() })
-	won := func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == grab.Grabbed }
-	if len(stopped) == 0 || slices.ContainsFunc(stopped, func(c *contest) bool {
-		return c.othersPassed || !c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.contenders, won)
-	}) {
+	stopped := catalog.Filter(in.contests, func(c *contest) bool { return c.struck && in.holdsLock(c.point) })
+	if len(stopped) == 0 || slices.ContainsFunc(stopped, func(c *contest) bool { return c.passed || t.refusesForever(c.tries) }) {
 		return ""
 	}
-	return fmt.Sprintf("no other driver got past the lock while a driver was stopped in its work, so the lock may live longer than the lease of %v: "+
+	return fmt.Sprintf("no other driver got past the lock while a driver was stopped, so the lock may live longer than the lease of %v: "+
 		"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", in.lease())
+}
+
+// holdsLock reports whether the driver of a user's service has its lock at this point, but has not written yet. If the
+// fault delays a reply, the server has granted the lock.
+func (in *injection) holdsLock(p fault.Point) bool {
+	return p.InWork() || in.fault.RepliesAfter > 0 && slices.ContainsFunc(in.trail.calls[fault.Alone], func(c control.Call) bool {
+		return c.Phase == p.Phase && c.N == p.N && acquiresKey(c)
+	})
 }
 
 // modeOf returns the ID of the known failure mode that fits an order, or "" if none fits. Without a
@@ -274,7 +280,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: at.String(), Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
 	var double, repeated, left, stuck, overlaps, misses int
-	competed := !at.InWork() || in.outlived() == ""
+	competed := !in.holdsLock(at) || in.outlived() == ""
 	var missing []check.Pair // grabs that the user's service has promised, but not written
 	if e.Foreign && !e.FromAnswers {
 		missing, _ = check.CompareAnswers(e.Promised, e.Ledger)

@@ -20,7 +20,7 @@ import (
 const (
 	pointHold     = "point"     // stops a driver where the fault will hit it
 	workHold      = "work"      // stops a request while the fault delays a background call of the same request
-	callsHold     = "calls"     // records a waiting driver's calls without stopping them
+	callsHold     = "calls"     // records the calls of the affected driver, a waiter or the contenders without stopping them
 	retryHold     = "retry"     // stops a driver that polls for the lock before its second try
 	beforeHold    = "before"    // stops the lock holder while another driver waits for the lock
 	refusalHold   = "refusal"   // refuses the affected driver's write
@@ -61,6 +61,9 @@ func (b breakpoints) of(c *contest) []hold {
 	}
 	if at := b.in.trail.release; at != nil && b.in.fault.Course == fault.BeforeHeal {
 		all = append(all, hold{b.in.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
+	}
+	if !b.in.traits.tellsDrivers {
+		all = append(all, hold{b.in.other, callsHold, control.Hold{Drivers: []int64{0}, Outcome: control.Delivered}})
 	}
 	if !b.holdsContenders(c) {
 		return all

@@ -56,23 +56,24 @@ type model struct {
 	unread    bool                        // whether its ledger cannot be read
 	hidden    int64                       // the ledger does not show the rows of the orders up to this one
 
-	lease  time.Duration // lease that the instances report
-	work   time.Duration // duration of the work in a grab; 0 means injectionWork
-	mu     sync.Mutex
-	quick  int64         // an order whose grabs do no work
-	frozen chan struct{} // if not nil, the second instance makes no calls until this channel is closed
-	down   bool          // whether the instances cannot reach the lock
-	cut    chan struct{} // if not nil, the first instance's calls to the database wait until it is closed
-	last   int64         // last token that was used
-	first  int64         // ID of the next order to be created
-	locks  map[int64]*modelLock
-	rows   []order.Grab
-	wrote  []order.Grab // every row that was ever written
-	read   int          // length of wrote when the ledger was last read
-	asked  map[load.Request]int
-	told   map[grab.Outcome]int // responses to drivers of the load
-	calls  map[string]int       // number of calls to each server
-	shown  []map[string]int     // the calls at each reading of the metrics
+	lease   time.Duration // lease that the instances report
+	work    time.Duration // duration of the work in a grab; 0 means injectionWork
+	mu      sync.Mutex
+	quick   int64         // an order whose grabs do no work
+	frozen  chan struct{} // if not nil, the second instance makes no calls until this channel is closed
+	down    bool          // whether the instances cannot reach the lock
+	cut     chan struct{} // if not nil, the first instance's calls to the database wait until it is closed
+	stalled chan struct{} // if not nil, writes of winners wait until it is closed
+	last    int64         // last token that was used
+	first   int64         // ID of the next order to be created
+	locks   map[int64]*modelLock
+	rows    []order.Grab
+	wrote   []order.Grab // every row that was ever written
+	read    int          // length of wrote when the ledger was last read
+	asked   map[load.Request]int
+	told    map[grab.Outcome]int // responses to drivers of the load
+	calls   map[string]int       // number of calls to each server
+	shown   []map[string]int     // the calls at each reading of the metrics
 }
 
 const metricsOfModel = `# TYPE grab_in_flight gauge
@@ -217,9 +218,13 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 			<-frozen
 		}
 		return holds.Do(context.Background(), tap.Op{Order: id, Driver: caller, Phase: p, Target: server}, func(context.Context) error {
-			var cut chan struct{}
-			if m.locked(func() { cut = m.cut }); cut != nil && instance == 0 && server == tap.DB {
+			var cut, stalled chan struct{}
+			m.locked(func() { cut, stalled = m.cut, m.stalled })
+			if cut != nil && instance == 0 && server == tap.DB {
 				<-cut
+			}
+			if stalled != nil && p == serviceCalls[tap.Claim] {
+				<-stalled
 			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -377,6 +382,12 @@ func (m *model) freeze(context.Context, time.Duration) (stack.Heal, error) {
 func (m *model) separate(context.Context, time.Duration) (stack.Heal, error) {
 	m.locked(func() { m.cut = make(chan struct{}) })
 	return func() error { m.locked(func() { close(m.cut); m.cut = nil }); return nil }, nil
+}
+
+// stall delays all writes of winners until the returned function is called.
+func (m *model) stall(context.Context, time.Duration) (stack.Heal, error) {
+	m.locked(func() { m.stalled = make(chan struct{}) })
+	return func() error { m.locked(func() { close(m.stalled); m.stalled = nil }); return nil }, nil
 }
 
 // modelTrails caches the calls of a grab for polling and for queueing models.
@@ -587,7 +598,7 @@ func TestServicesOfAModel(t *testing.T) {
 			", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them", "F11", fromAnswers},
 		"stopped, its response does not wait":      {catalog.Pause, &model{impatient: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at, "F11", fromLedger},
 		"stopped, waiting drivers extend its lock": {catalog.Pause, &model{extends: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 5" + at, "F11", fromLedger},
-		"stopped, its lock lives longer": {catalog.Pause, &model{outlives: true}, catalog.Unknown, 0, "no other driver got past the lock while a driver was stopped in its work, so the lock may live longer than the lease of TTL: " +
+		"stopped, its lock lives longer": {catalog.Pause, &model{outlives: true}, catalog.Unknown, 0, "no other driver got past the lock while a driver was stopped, so the lock may live longer than the lease of TTL: " +
 			"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", "", fromLedger},
 		"without its lock": {catalog.RedisDown, &model{}, catalog.Safe, 0, "", "", fromLedger},
 		"goes on without its lock": {catalog.RedisDown, &model{open: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 3" + at +
@@ -627,33 +638,34 @@ func TestServicesOfAModel(t *testing.T) {
 	}
 }
 
-// TestSeparatedServicesOfAModel cuts an instance off from the database while a driver works. If the
-// lock lives longer than the lease, no other driver gets past it in time. The test then cannot show
-// that the lock is safe.
-func TestSeparatedServicesOfAModel(t *testing.T) {
-	for name, tt := range map[string]struct {
-		lock    *model
-		verdict catalog.Verdict
-		reason  string
-	}{
-		"its lock lives longer": {&model{outlives: true}, catalog.Unknown, "no other driver got past the lock while a driver was stopped in its work"},
-		"unguarded":             {&model{}, catalog.Unsafe, "1 of 3 orders was grabbed more than once"},
-		"guarded":               {&model{guarded: true}, catalog.Safe, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, err := fault.Find(catalog.PartitionDB)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tryLeases(t, 800*time.Millisecond, func(ttl time.Duration) (wrong []string) {
-				c := tt.lock.again(ttl).injectService(t, f, nil)
-				if c.Verdict != tt.verdict || !strings.HasPrefix(c.Reason, tt.reason) {
-					wrong = append(wrong, fmt.Sprintf("%s: %s; want %s: %s", c.Verdict, c.Reason, tt.verdict, tt.reason))
+// TestDelayedServicesOfAModel injects faults that delay a driver's write until its lease has ended. If the lock lives longer
+// than the lease, no other driver gets past it in time, so the test cannot show that the lock is safe.
+func TestDelayedServicesOfAModel(t *testing.T) {
+	for _, name := range []catalog.Fault{catalog.PartitionDB, catalog.SlowDB, catalog.Partition, catalog.LateRelease} {
+		for kind, tt := range map[string]struct {
+			lock    *model
+			verdict catalog.Verdict
+			reason  string
+		}{
+			"its lock lives longer": {&model{outlives: true}, catalog.Unknown, "no other driver got past the lock while a driver was stopped"},
+			"unguarded":             {&model{blind: true}, catalog.Unsafe, "1 of 3 orders was grabbed more than once"},
+			"guarded":               {&model{blind: true, guarded: true}, catalog.Safe, ""},
+		} {
+			t.Run(string(name)+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				f, err := fault.Find(name)
+				if err != nil {
+					t.Fatal(err)
 				}
-				return wrong
+				tryLeases(t, 800*time.Millisecond, func(ttl time.Duration) (wrong []string) {
+					c := tt.lock.again(ttl).injectService(t, f, nil)
+					if c.Verdict != tt.verdict || !strings.HasPrefix(c.Reason, tt.reason) {
+						wrong = append(wrong, fmt.Sprintf("%s: %s; want %s: %s", c.Verdict, c.Reason, tt.verdict, tt.reason))
+					}
+					return wrong
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -737,7 +749,7 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 	}); err != nil {
 		t.Fatal(err)
 	}
-	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget, catalog.PartitionDB: m.separate}[f.Name]
+	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget, catalog.PartitionDB: m.separate, catalog.SlowDB: m.stall}[f.Name]
 	if f.Prepare = prepare; prepare == nil {
 		f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) {
 			return fault.Prepared{Strikes: []fault.Strike{{Do: do}}}, nil

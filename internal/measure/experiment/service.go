@@ -238,7 +238,9 @@ func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int6
 		_, found.kept = after[key]
 		_, name, _ := strings.Cut(key, " ")
 		found.use = t.useOf(in.NameOfKey(name))
-		t.service.endless = t.service.endless || found.atLeast == 0 && found.use.guards()
+		if found.atLeast == 0 {
+			t.service.endless = append(t.service.endless, found.use.name)
+		}
 		keys[key] = found
 	}
 	return locksAmong(keys), err

@@ -354,6 +354,64 @@ func TestCachesOfAService(t *testing.T) {
 	}
 }
 
+// TestRefusedForever checks whether the calls of the contenders show that a Redis key without an expiry has refused them. If
+// they read its value, it may contain the time when the lock expires. A key that no refused driver reaches shows nothing.
+func TestRefusedForever(t *testing.T) {
+	const locked, sold = "redis SET lock:* NX PX|mysql SELECT orders|", "mysql INSERT wins"
+	for _, tt := range []struct {
+		grab, tries string
+		want        bool
+	}{
+		{"redis SET lock:* NX|mysql SELECT orders|" + sold, "redis SET lock:* NX", true},
+		{"redis SET lock:* NX|mysql SELECT orders|" + sold, "redis SET lock:* NX|redis GET lock:*|redis SET lock:* NX", false},
+		{"redis GET lock:*|redis SET lock:* NX|mysql SELECT orders|" + sold, "redis GET lock:*", false},
+		{"redis EVALSHA a1b2c3d lock:*|mysql SELECT orders|" + sold, "redis EVALSHA a1b2c3d lock:*", true},
+		{locked + sold, "redis SET lock:* NX PX", true}, // if the key has no TTL in spite of PX
+		{"redis SET other:* NX PX|redis INCR lock:*|mysql SELECT orders|" + sold, "redis SET other:* NX PX", false},
+		{"redis SET other:* NX PX|redis INCR lock:*|mysql SELECT orders|" + sold, "redis SET other:* NX PX|redis INCR lock:*", true},
+		{"redis INCR lock:*|redis SET other:* NX PX|mysql SELECT orders|" + sold, "redis INCR lock:*|redis SET other:* NX PX", false},
+		{"redis LPOP token:*|mysql SELECT orders|" + sold, "redis LPOP token:*", true},
+		{"redis DECR stock:*|mysql SELECT orders|" + sold + "|redis INCR stock:*", "redis DECR stock:*|redis INCR stock:*", true},
+		{"redis LPOP jobs|mysql INSERT locks|mysql SELECT orders|" + sold, "redis LPOP jobs", false},
+		{"redis SADD shared|mysql SELECT orders|" + sold, "redis SADD shared", true},
+		{"mysql INSERT locks|mysql SELECT orders|" + sold, "mysql INSERT locks", false},
+		{"redis SET lock:* NX|mysql SELECT orders|" + sold, "", false},
+	} {
+		of := func(names string) (all []control.Call) {
+			for _, name := range strings.Split(names, "|") {
+				server, _, _ := strings.Cut(name, " ")
+				all = append(all, control.Call{Phase: tap.Phase(name), N: 1, Target: strings.Replace(server, "mysql", tap.DB, 1)})
+			}
+			return all
+		}
+		grab := trailOf(of(tt.grab), "")
+		grab.service.endless = []string{"lock:*", "shared"}
+		if got := grab.refusesForever(of(tt.tries)); got != tt.want {
+			t.Errorf("%s after %s: %v, want %v", tt.grab, tt.tries, got, tt.want)
+		}
+	}
+}
+
+// TestCallsOfHolders checks which calls show that a driver got past the lock: the writes from that of the winner on, unless
+// drivers without the lock send the same ones.
+func TestCallsOfHolders(t *testing.T) {
+	for calls, want := range map[string]string{
+		"INSERT locks|SELECT orders|UPDATE orders|INSERT wins|DELETE locks":       "UPDATE orders, INSERT wins, DELETE locks",
+		"UPDATE orders|SELECT orders|BEGIN|UPDATE orders|INSERT wins|COMMIT":      "INSERT wins",
+		"UPDATE wins|SELECT wins|UPDATE wins":                                     "",
+		"SELECT orders|BEGIN|SELECT orders FOR UPDATE|UPDATE orders|INSERT wins|": "UPDATE orders, INSERT wins",
+	} {
+		var all []control.Call
+		for i, s := range strings.Split(calls, "|") {
+			all = append(all, control.Call{Phase: tap.Phase("mysql " + s), N: 1 + strings.Count(strings.Join(strings.Split(calls, "|")[:i], "|"), s), Target: tap.DB})
+		}
+		grab := trailOf(all, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?")
+		if got := strings.ReplaceAll(callNames(catalog.Filter(all, grab.onlyHolders)), "mysql ", ""); got != want && (got != "none" || want != "") {
+			t.Errorf("%s: %s, want %s", calls, got, want)
+		}
+	}
+}
+
 // TestServersOfAService checks which servers start for a service: those with a placeholder in its command.
 func TestServersOfAService(t *testing.T) {
 	if needs := (Config{}).serviceNeeds(); needs != 0 {

@@ -31,9 +31,8 @@ type serviceTrail struct {
 	// shortLease explains that the locks live for much less than the lease. It is nil if they do not.
 	shortLease error
 	// leased means that a grab creates a Redis key with a TTL, which is probably a lock.
-	leased bool
-	// endless means that a grab uses a Redis key as a guard that never expires.
-	endless bool
+	leased  bool
+	endless []string // the Redis keys that never expire, named as in the calls
 	// takes is how long the fastest dry run took from the request to its last call.
 	takes time.Duration
 }
@@ -292,9 +291,39 @@ func (t trail) useOf(key string) keyUse {
 // caches reports whether the request uses the key only to cache a value, and not as a lock.
 func (u keyUse) caches() bool { return u.stores && !u.other }
 
-// guards reports whether the request may use the key to keep other drivers of its order out.
-func (u keyUse) guards() bool {
-	return u.refuses || u.scripts || u.other && strings.Contains(u.name, "*")
+// onlyHolders reports whether only a driver who got past the lock makes this call: a write to the winner's tables, or a
+// later one, unless drivers also make such calls before.
+func (t trail) onlyHolders(c control.Call) bool {
+	calls := t.calls[fault.Alone]
+	same := func(o control.Call) bool { return o.Phase == c.Phase }
+	i := slices.IndexFunc(calls, func(o control.Call) bool { return o.Phase == t.claim.Phase && o.N == t.claim.N })
+	return writes(c) && slices.ContainsFunc(calls[i:], same) && !slices.ContainsFunc(calls[:i], same)
+}
+
+// These Redis commands read a value, which may contain the time when a lock expires, or consume one.
+var (
+	readsValue    = regexp.MustCompile(`^\S+ (H?GET|GETEX|GETSET|HMGET|HGETALL|MGET|TTL|PTTL|WATCH) `)
+	consumesValue = regexp.MustCompile(`^\S+ (DECR|DECRBY|GETDEL|LPOP|RPOP|SPOP|ZPOPMIN|ZPOPMAX) .*\*`)
+)
+
+// refusesForever reports whether the drivers who made these calls were refused by a Redis key that never expires, such as a
+// marker or a stock. The key is that of the last call of a grab that they made before the winner's write.
+func (t trail) refusesForever(tries []control.Call) bool {
+	var last string
+	for _, c := range t.calls[fault.Alone] {
+		if t.claim == nil || c.Phase == t.claim.Phase && c.N == t.claim.N {
+			break
+		}
+		if slices.ContainsFunc(tries, func(o control.Call) bool { return o.Phase == c.Phase }) {
+			last = string(c.Phase)
+		}
+	}
+	words := strings.Split(last, " ")
+	return consumesValue.MatchString(last) || slices.ContainsFunc(words[min(2, len(words)):], func(key string) bool {
+		return slices.Contains(t.service.endless, key) && (refusesKey(words) || !slices.Contains(cacheCommands, words[1])) && !slices.ContainsFunc(tries, func(c control.Call) bool {
+			return readsValue.MatchString(string(c.Phase)) && slices.Contains(strings.Split(string(c.Phase), " "), key)
+		})
+	})
 }
 
 // isLock reports whether the request probably acquires and releases a lock with this key.

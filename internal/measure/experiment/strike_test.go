@@ -111,7 +111,7 @@ func TestBreakpointsOfAnOrder(t *testing.T) {
 		{name: "contenders stop", point: pointAt(fault.Alone, tap.Acquire, true), contends: true,
 			want: "struck calls 1; struck point 1 after acquire 1; other contender 2 before claim 1; struck contender 3 before claim 1"},
 		{name: "contenders stop, who are unknown", point: pointAt(fault.Alone, tap.Acquire, true), contends: true, unknown: true,
-			want: "struck calls 1; struck point 1 after acquire 1; other contender 0 before claim 1"},
+			want: "struck calls 1; struck point 1 after acquire 1; other calls 0; other contender 0 before claim 1"},
 		{name: "the affected driver is first", point: pointAt(fault.Alone, tap.Acquire, true), v: affectedFirst,
 			want: "struck calls 1; struck point 1 after acquire 1; other contender 2 before claim 1; struck contender 3 before claim 1"},
 		{name: "the driver is second", point: pointAt(fault.Alone, tap.Release, false), course: fault.Released, contends: true,

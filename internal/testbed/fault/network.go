@@ -65,7 +65,6 @@ var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,
 	ContendFor: 1.5,
-	StallsDB:   true,
 	On:         RealServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes([]string{"db"}, func(routes stack.Routes) []Strike {
