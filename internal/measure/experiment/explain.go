@@ -242,7 +242,7 @@ func (in *injection) outlived() string {
 	switch {
 	case t.service == nil, !in.outlasts(), t.locksSession(),
 		!in.fault.Freezes && (t.renews || t.worksInTransaction()),
-		in.fault.Name == catalog.SlowDB && !slices.ContainsFunc(t.calls[fault.Alone], t.onlyHolders):
+		in.fault.LocksLedger && !slices.ContainsFunc(t.calls[fault.Alone], t.onlyHolders):
 		return ""
 	}
 	stopped := catalog.Filter(in.contests, func(c *contest) bool { return c.struck && in.holdsLock(c.point) })

@@ -225,7 +225,7 @@ func (s startedService) choosePoints(in *injection) error {
 	if !in.fault.HitsAny(in.strategy.Needs) {
 		return errUntouched
 	}
-	if table := in.trail.lockedTable(s.cfg.Target.Database.Query); in.fault.Name == catalog.SlowDB && strings.ContainsAny(table, "*#{") {
+	if table := in.trail.lockedTable(s.cfg.Target.Database.Query); in.fault.LocksLedger && strings.ContainsAny(table, "*#{") {
 		return fmt.Errorf("each order has a table of its own, %s, but slow-db can lock only one table: use partition-db instead", table)
 	}
 	err := in.choosePoints()

@@ -50,6 +50,7 @@ type Fault struct {
 	Severs       bool // whether both instances lose their connections and need time to reconnect
 	Once         bool // whether the fault must be prepared again before it can be injected again
 	Freezes      bool // whether the affected process stands still until the fault ends, although servers answer it
+	LocksLedger  bool // whether the fault blocks writes to the ledger's table
 	// NotForeign explains why the fault cannot be injected into a user's service. It is empty if it
 	// can.
 	NotForeign string

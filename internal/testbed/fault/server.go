@@ -105,11 +105,12 @@ var nodeClock = Fault{
 // slowDB locks the ledger against writes for two leases, so every winner writes after its lease has
 // expired (F40 in docs/failure-modes.md).
 var slowDB = Fault{
-	Name:       catalog.SlowDB,
-	Reach:      beforeLedger,
-	Course:     AtOnce,
-	ContendFor: 2,
-	On:         RealServers,
+	Name:        catalog.SlowDB,
+	Reach:       beforeLedger,
+	Course:      AtOnce,
+	ContendFor:  2,
+	On:          RealServers,
+	LocksLedger: true,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 			return t.Stack.LockTable(ctx, cmp.Or(t.Ledger, "grabs")) // empty for our own schema
