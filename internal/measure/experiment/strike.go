@@ -274,8 +274,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 // a statement that follows the write of the winner, so such a statement does not count.
 func (s *strike) hitOther(c *contest) bool {
 	t := s.in.trail
-	a, answered := s.in.responses.of(c.affected)
-	if t.service == nil || t.callsAfterAnswer > 0 || c.point.Background || !answered || a.outcome != grab.Grabbed {
+	a, _ := s.in.responses.of(c.affected)
+	if t.service == nil || t.callsAfterAnswer > 0 || c.point.Background || a.outcome != grab.Grabbed {
 		return false
 	}
 	for _, o := range t.calls[fault.Alone] {

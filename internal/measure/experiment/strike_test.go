@@ -526,6 +526,7 @@ func TestTooLateForContenders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	courses := [2]fault.Course{fault.BeforeHeal, fault.AfterHeal}
 	synctest.Test(t, func(t *testing.T) {
 		for elapsed := time.Duration(0); elapsed <= lease; elapsed += lease / 20 {
 			for bits := range 1 << 7 {
@@ -537,7 +538,7 @@ func TestTooLateForContenders(t *testing.T) {
 				}}
 				in := &injection{
 					traits: traits{reconnects: has(0), unknownLock: true}, cell: &Cell{Struck: new(0)}, responses: newResponses(), bursts: load.NewBursts(), ttl: lease,
-					w: &worker{fleet: &fleet.Fleet{Ours: !has(0)}}, fault: fault.Fault{ContendFor: 0.3, Course: fault.BeforeHeal}, struck: instance, other: instance,
+					w: &worker{fleet: &fleet.Fleet{Ours: !has(0)}}, fault: fault.Fault{ContendFor: 0.3, Course: courses[elapsed/(lease/20)%2]}, struck: instance, other: instance,
 				}
 				c := &contest{order: 7, variation: usual, contenders: []load.Request{{Driver: 2}, {Driver: 3}}, struck: has(1), heldSince: time.Now().Add(-elapsed)}
 				needed, limit, late := lease*3/10, lease, has(1)
