@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,8 +58,9 @@ type process struct {
 	subscriptions atomic.Int64 // the number of connections that were used to subscribe
 	silenced      atomic.Int64 // the number of these connections, in order, that are dead but stay open
 
-	mu   sync.Mutex
-	next []func(send func() error) error // run in place of sending the next requests
+	mu       sync.Mutex
+	next     []func(send func() error) error // run in place of sending the next requests
+	commands []string                        // the commands so far; that of a script includes its hash
 }
 
 var errDown = errors.New("down")
@@ -141,6 +143,13 @@ func (p *process) around(ctx context.Context, cmds []redis.Cmder, send func(cont
 	}
 	p.trips.Add(1)
 	p.mu.Lock()
+	for _, cmd := range cmds {
+		name := cmd.Name()
+		if args := cmd.Args(); strings.HasPrefix(name, "eval") {
+			name += fmt.Sprintf(" %.40s", args[1])
+		}
+		p.commands = append(p.commands, name)
+	}
 	var do func(func() error) error
 	if len(p.next) > 0 {
 		do, p.next = p.next[0], p.next[1:]
@@ -169,6 +178,17 @@ func (p *process) sent(f func()) int {
 	before := p.trips.Load()
 	f()
 	return int(p.trips.Load() - before)
+}
+
+// commandsOf returns the commands that the process sends while f runs.
+func (p *process) commandsOf(f func()) []string {
+	p.mu.Lock()
+	before := len(p.commands)
+	p.mu.Unlock()
+	f()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.commands[before:])
 }
 
 func (p *process) acquire(ctx context.Context, key string) *handoff.Lease {
