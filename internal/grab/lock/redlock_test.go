@@ -199,6 +199,18 @@ func TestLateGrantOfANode(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForSlowNodes checks that Close waits for requests to a slow node, although the acquire or
+// the release has not waited for them.
+func TestCloseWaitsForSlowNodes(t *testing.T) {
+	for _, command := range []string{"set", "evalsha"} {
+		simulate(t, func(s *simulation) {
+			a := s.actor("redlock", meets(2, command, onTheWire(4*lock.RedlockGrace)))
+			s.release(a.lock())
+			s.closes(a, 8*lock.RedlockGrace)
+		})
+	}
+}
+
 // TestSilentGrantIsTakenBack checks that a failed attempt also deletes keys on nodes whose grants
 // got lost.
 func TestSilentGrantIsTakenBack(t *testing.T) {
