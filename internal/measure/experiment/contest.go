@@ -23,6 +23,7 @@ const (
 	otherRestarts           // the affected driver is stopped at one instance, while the other one is killed and restarted
 	inOutage                // contenders compete during an outage, while the affected driver stays stopped in its work
 	worksLong               // the affected driver works for longWork after the fault
+	headStart               // the affected driver gets its response before any other driver comes
 )
 
 // contest is the test of one order. Several drivers compete for it, but the fault hits only one of

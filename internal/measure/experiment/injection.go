@@ -168,7 +168,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
 	}
-	again := in.repeats // how many injections may be repeated after those at all points
+	again := in.repeats + len(in.headStarts()) // how many injections may be repeated after those at all points
 	for _, p := range in.points {
 		if in.bothOrders(p) {
 			again++
@@ -327,6 +327,11 @@ func (in *injection) strikeAll(ctx context.Context) error {
 					return err
 				}
 			}
+		}
+	}
+	for _, p := range in.headStarts() {
+		if err := in.strikeWithHeadStart(ctx, p); err != nil {
+			return err
 		}
 	}
 	err := in.withoutFault(ctx)

@@ -55,6 +55,7 @@ type model struct {
 	dead      map[int64]int               // how many more requests for an order fail, as on dead connections
 	unread    bool                        // whether its ledger cannot be read
 	hidden    int64                       // the ledger does not show the rows of the orders up to this one
+	stocks    string                      // if not empty, one call puts a unit of the order into Redis, and the next call takes it; "refuses" or "sells" if the key is missing then
 
 	lease   time.Duration // lease that the instances report
 	work    time.Duration // duration of the work in a grab; 0 means injectionWork
@@ -67,6 +68,7 @@ type model struct {
 	last    int64         // last token that was used
 	first   int64         // ID of the next order to be created
 	locks   map[int64]*modelLock
+	stock   map[int64]int // units of an order in Redis
 	rows    []order.Grab
 	wrote   []order.Grab // every row that was ever written
 	read    int          // length of wrote when the ledger was last read
@@ -95,7 +97,7 @@ type modelLock struct {
 
 // start starts two instances of the model and returns their fleet.
 func (m *model) start(t *testing.T) *fleet.Fleet {
-	m.first, m.locks, m.asked = 1, map[int64]*modelLock{}, map[load.Request]int{}
+	m.first, m.locks, m.asked, m.stock = 1, map[int64]*modelLock{}, map[load.Request]int{}, map[int64]int{}
 	m.told, m.calls, m.dead = map[grab.Outcome]int{}, map[string]int{}, map[int64]int{}
 	var urls []string
 	var leader *control.Server
@@ -236,6 +238,9 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 			return nil
 		})
 	}
+	if m.stocks != "" {
+		return m.takeUnit(call, id, driver)
+	}
 	var token int64
 	m.locked(func() { m.last++; token = m.last })
 	for deadline := time.Now().Add(wait); ; {
@@ -330,15 +335,53 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 	return outcome
 }
 
+// takeUnit grabs an order whose unit is in Redis. Only the first write succeeds.
+func (m *model) takeUnit(call func(tap.Phase, string, func()) error, id, driver int64) grab.Outcome {
+	outcome := grab.Taken
+	err := call(stockCall, "redis", func() {
+		if _, ok := m.stock[id]; !ok {
+			m.stock[id] = 1
+		}
+	})
+	if err == nil {
+		err = call(takeCall, "redis", func() {
+			if left, ok := m.stock[id]; left > 0 || !ok && m.stocks == "sells" {
+				outcome = grab.Grabbed
+			}
+			m.stock[id] = 0
+		})
+	}
+	if err == nil && outcome == grab.Grabbed {
+		err = call(tap.Claim, tap.DB, func() {
+			if slices.ContainsFunc(m.rows, func(g order.Grab) bool { return g.Order == id }) {
+				outcome = grab.Taken
+				return
+			}
+			m.rows, m.wrote = append(m.rows, order.Grab{Order: id, Driver: driver}), append(m.wrote, order.Grab{Order: id, Driver: driver})
+		})
+	}
+	if err != nil {
+		return grab.Failed
+	}
+	return outcome
+}
+
 func (m *model) ended(holds *control.Holds, p tap.Phase, id, driver int64) {
 	if !m.service {
 		holds.PhaseEnded(p, id, driver)
 	}
 }
 
+// These calls of the model exist only in a service with stocks.
+const (
+	stockCall tap.Phase = "stock"
+	takeCall  tap.Phase = "take"
+)
+
 // serviceCalls contains the names that proxies would give to the model's calls.
 var serviceCalls = map[tap.Phase]tap.Phase{
 	tap.Acquire: "redis SET lock:* PX NX", tap.Read: "mysql SELECT orders", tap.Renew: "mysql SELECT drivers", tap.Claim: "mysql INSERT wins", tap.Release: "redis DEL lock:*",
+	stockCall: "redis SET stock:* NX", takeCall: "redis DECR stock:*",
 }
 
 // Create implements the store of orders.
@@ -368,6 +411,7 @@ func (m *model) forget(context.Context, time.Duration) (stack.Heal, error) {
 		for _, l := range m.locks {
 			l.token = 0
 		}
+		clear(m.stock)
 	})
 	return nil, nil
 }
@@ -669,6 +713,34 @@ func TestDelayedServicesOfAModel(t *testing.T) {
 	}
 }
 
+// TestLostStockOfAModel restarts Redis between two calls of a grab, once so that other drivers come first, and once so that
+// they come after its response. If the grab takes a missing key for sold, the order is stuck, but only the second time.
+func TestLostStockOfAModel(t *testing.T) {
+	for stocks, tt := range map[string]struct {
+		verdict catalog.Verdict
+		stuck   int
+	}{"refuses": {catalog.Stuck, 1}, "sells": {catalog.Safe, 0}} {
+		t.Run(stocks, func(t *testing.T) {
+			t.Parallel()
+			f, err := fault.Find(catalog.RedisRestart)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tryLeases(t, 800*time.Millisecond, func(ttl time.Duration) (wrong []string) {
+				c := (&model{ttl: ttl, wait: ttl, stocks: stocks}).injectService(t, f, nil)
+				point := Point{Point: "before redis DECR stock:* 1", Strikes: 2, Struck: 2, Verdict: tt.verdict, DoubleGrabs: new(0), StuckOrders: &tt.stuck}
+				for i := range c.Points {
+					c.Points[i].FailureMode = ""
+				}
+				if got, want := textOf([]any{c.Verdict, c.StuckOrders, c.Points}), textOf([]any{tt.verdict, tt.stuck, []Point{point}}); got != want {
+					wrong = append(wrong, fmt.Sprintf("%s: %s; want %s", got, c.Reason, want))
+				}
+				return wrong
+			})
+		})
+	}
+}
+
 // TestMissedInjectionsOfAModel injects a fault at a call that a service does not make for its first
 // orders. The injection must be repeated with other orders, up to a limit, and must count only if
 // it strikes in the end.
@@ -725,6 +797,9 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 		phases, work = slices.Insert(phases, 2, tap.Renew), tap.Renew
 	}
 	at := fault.Point{Point: control.Point{Phase: serviceCalls[work], N: 1, After: true}}
+	if m.stocks != "" {
+		phases, at.Point = []tap.Phase{stockCall, takeCall, tap.Claim}, control.Point{Phase: serviceCalls[takeCall], N: 1}
+	}
 	cfg := Config{
 		TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000},
 		Service: &service, At: &at, Settle: 200 * time.Millisecond,
@@ -738,7 +813,7 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 		var calls []control.Call
 		for _, p := range phases {
 			server := tap.DB
-			if p == tap.Acquire || p == tap.Release {
+			if strings.HasPrefix(string(serviceCalls[p]), "redis ") {
 				server = "redis"
 			}
 			calls = append(calls, control.Call{Phase: serviceCalls[p], N: 1, Target: server})

@@ -183,6 +183,9 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 		}
 	}
 	s.closeWindow()
+	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.variation == headStart }) {
+		return s.untilEvery(ctx, serviceArrives, func(c *contest) bool { return !c.struck || s.in.responses.isAnswered(c.affected) })
+	}
 	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the delayed calls of the first drivers must come before the contenders' calls
 		return context.Cause(ctx)
 	}

@@ -80,6 +80,29 @@ func TestExtraInjections(t *testing.T) {
 	}
 }
 
+// TestHeadStarts checks at which calls a fault is injected once more so that the affected driver continues first. Redis
+// must lose data, and the grab must already have made another call to it.
+func TestHeadStarts(t *testing.T) {
+	grab := trailOf([]control.Call{
+		{Phase: "redis SET stock:* NX", N: 1, Target: "redis"}, {Phase: "redis DECR stock:*", N: 1, Target: "redis"}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB},
+		{Phase: "mysql INSERT wins", N: 1, Target: tap.DB}, {Phase: "redis INCR stock:*", N: 1, Target: "redis"},
+	}, "SELECT order_id FROM wins")
+	loses := []catalog.Fault{catalog.RedisRestart, catalog.Failover, catalog.NodeClock, catalog.RedisFull}
+	for _, f := range fault.Faults {
+		for _, reconnects := range []bool{true, false} {
+			in := &injection{traits: traits{reconnects: reconnects}, fault: f, trail: grab, points: grab.servicePoints()}
+			got := names(in.headStarts())
+			want := ""
+			if reconnects && slices.Contains(loses, f.Name) {
+				want = "before redis DECR stock:* 1"
+			}
+			if f.HitsAny(lock.Redis) && f.NotForeign == "" && f.Name.OnTopology(catalog.SingleRedis) && got != want {
+				t.Errorf("%s, reconnects %v: %q, want %q", f.Name, reconnects, got, want)
+			}
+		}
+	}
+}
+
 // TestBreakpointsOfAnOrder checks which breakpoints various injections set: at which instance, of
 // which kind, for which drivers, and at which point.
 func TestBreakpointsOfAnOrder(t *testing.T) {

@@ -3,9 +3,14 @@ package experiment
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 )
@@ -146,6 +151,31 @@ func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	in.fault.Course, in.fault.ContendFor = fault.InOutage, min(f.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
 	defer func() { in.fault = f }()
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, inOutage)
+}
+
+// testsHeadStart reports whether to inject a loss of Redis data once more at this step, so that the affected driver
+// continues before any other driver comes. A grab may rely on a key that an earlier call has created. Other drivers would
+// create it again, which hides that this driver leaves the order in a state in which no one can win.
+func (in *injection) testsHeadStart(p fault.Point) bool {
+	calls := in.trail.calls[fault.Alone]
+	at := slices.IndexFunc(calls, func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
+	onRedis := func(c control.Call) bool { return strings.HasPrefix(string(c.Phase), "redis ") }
+	return in.traits.reconnects && in.fault.Hits != 0 && in.fault.Course == fault.AfterHeal && in.fault.EndsBeforeLease() && !p.After && !p.Background &&
+		(p.Part == tap.Acquire || p.Part == fault.Work) && at > 0 && onRedis(calls[at]) && slices.ContainsFunc(calls[:at], onRedis)
+}
+
+// headStarts returns the last step at which testsHeadStart is true. Only the last injection of a run can show an order
+// that is stuck because of a key in Redis, because the next one would delete the key.
+func (in *injection) headStarts() []fault.Point {
+	all := catalog.Filter(in.points, in.testsHeadStart)
+	return all[max(0, len(all)-1):]
+}
+
+func (in *injection) strikeWithHeadStart(ctx context.Context, p fault.Point) error {
+	f := in.fault
+	in.fault.Course, in.fault.Severs = fault.AtOnce, false // the other drivers need not be in time, because no lease must outlive their arrival
+	defer func() { in.fault = f }()
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, headStart)
 }
 
 // bothOrders reports whether to inject the fault twice at this step. This is necessary because some
