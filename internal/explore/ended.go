@@ -19,6 +19,7 @@ type EndedError struct {
 	Hung  bool
 }
 
+// Error returns the description for the user.
 func (e *EndedError) Error() string { return e.How }
 
 // endedBy waits for the process to exit, and returns an error with the reason. If the process left
