@@ -209,7 +209,7 @@ func tellCI(run *experiment.Run, cases []report.Case, junit string, stderr io.Wr
 		errs = append(errs, writeJUnit(junit, run, cases))
 	}
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
-		errs = append(errs, appendSummary(path, run))
+		errs = append(errs, appendSummary(path, run, cases))
 	}
 	if os.Getenv("GITHUB_ACTIONS") == "true" {
 		errs = append(errs, report.Annotations(stderr, cases))
@@ -230,10 +230,10 @@ func writeJUnit(path string, run *experiment.Run, cases []report.Case) error {
 }
 
 // appendSummary appends to the summary file, which may contain the output of earlier commands.
-func appendSummary(path string, run *experiment.Run) error {
+func appendSummary(path string, run *experiment.Run, cases []report.Case) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {
-		err = errors.Join(report.StepSummary(f, run), f.Close())
+		err = errors.Join(report.StepSummary(f, run, cases), f.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("GITHUB_STEP_SUMMARY: %w", err)

@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func TestJUnit(t *testing.T) {
 func TestGitHub(t *testing.T) {
 	r, cases := ciRun(t)
 	var summary, annotations bytes.Buffer
-	if err := report.StepSummary(&summary, r); err != nil {
+	if err := report.StepSummary(&summary, r, cases); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "summary.md", summary.String())
@@ -121,17 +122,45 @@ func TestGitHub(t *testing.T) {
 	}
 }
 
-// TestOnlyFailuresAreAnnotated checks that only cases that failed or have no verdict get an annotation.
-func TestOnlyFailuresAreAnnotated(t *testing.T) {
-	_, cases := ciRun(t)
+// TestOnlyFailuresAreShown checks that only cases that failed or have no verdict appear in the summary by
+// name and with their timelines, and get an annotation. No verdict is expected, as for a user's service.
+func TestOnlyFailuresAreShown(t *testing.T) {
+	r, cases := ciRun(t)
+	cell := r.Cells[slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Timeline != nil })]
+	cell.Expected, cell.ExpectedExclusive = nil, nil
+	r.Cells = []experiment.Cell{cell}
 	for _, c := range cases {
+		c = report.Case{Name: "the case", Why: "the reason", Result: c.Result, Cell: &cell}
 		wants := c.Result == report.Failed || c.Result == report.Unknown
-		var annotations strings.Builder
-		if err := report.Annotations(&annotations, []report.Case{c}); err != nil {
+		var summary, annotations strings.Builder
+		if err := errors.Join(report.StepSummary(&summary, r, []report.Case{c}), report.Annotations(&annotations, []report.Case{c})); err != nil {
 			t.Fatal(err)
+		}
+		for _, text := range []string{"- the case: the reason\n", ": the timeline of order "} {
+			if strings.Contains(summary.String(), text) != wants {
+				t.Errorf("%s: want %q in the summary: %v; it is %q", c.Result, text, wants, summary.String())
+			}
 		}
 		if (annotations.Len() > 0) != wants {
 			t.Errorf("%s: the annotation is %q", c.Result, annotations.String())
 		}
+	}
+}
+
+// TestLargeSummary checks that a summary with too many timelines omits some, because GitHub drops a
+// summary of more than 1 MiB.
+func TestLargeSummary(t *testing.T) {
+	r, cases := ciRun(t)
+	failed := cases[slices.IndexFunc(cases, func(c report.Case) bool { return c.Cell != nil && c.Cell.Timeline != nil })]
+	long := *failed.Cell
+	story := *long.Timeline
+	story.Steps = slices.Repeat(story.Steps, 500)
+	long.Timeline, failed.Cell = &story, &long
+	var summary strings.Builder
+	if err := report.StepSummary(&summary, r, slices.Repeat([]report.Case{failed}, 20)); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(summary.String(), ": the timeline of order "); n == 0 || n == 20 || summary.Len() < 1<<19 || summary.Len() > 1<<20 {
+		t.Errorf("the summary has %d of 20 timelines and %d bytes", n, summary.Len())
 	}
 }

@@ -98,8 +98,8 @@ func tableOf[T any](columns []column[T], rows []T) table {
 	return t
 }
 
-// compose builds a run's report. If there are many results and full is false, it shows details only
-// for unexpected ones.
+// compose builds a run's report, without timelines. If there are many results and full is false, it shows
+// details only for unexpected ones.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: append([]string{answer(run)}, head(run)...)}
 	plainCells, faultCells := splitByFault(run)
@@ -119,12 +119,16 @@ func compose(run *experiment.Run, full bool) document {
 	}
 	d.explain()
 	d.add(section{Lines: remarks(run)}, section{Lines: notes(run, named)})
-	for _, c := range run.Cells {
-		if c.Timeline != nil && (full || isUnexpected(c)) {
+	return d
+}
+
+// addTimelines adds the timelines of the cells for which shown returns true.
+func (d *document) addTimelines(cells []experiment.Cell, shown func(experiment.Cell) bool) {
+	for _, c := range cells {
+		if c.Timeline != nil && shown(c) {
 			d.add(timeline(c))
 		}
 	}
-	return d
 }
 
 // costs returns a table of costs for the tests that ran several times.

@@ -16,7 +16,9 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{"escape": e
 
 // Markdown writes all details of a run as a Markdown document.
 func Markdown(w io.Writer, run *experiment.Run) error {
-	return compose(run, true).markdown(w)
+	d := compose(run, true)
+	d.addTimelines(run.Cells, func(experiment.Cell) bool { return true })
+	return d.markdown(w)
 }
 
 func (d document) markdown(w io.Writer) error { return markdown.ExecuteTemplate(w, "document", d) }

@@ -13,7 +13,9 @@ import (
 // Text writes a run for a terminal: the environment, a table, and the reasons for the verdicts. If
 // there are many results, it explains only unexpected ones.
 func Text(w io.Writer, run *experiment.Run) error {
-	return compose(run, false).text(w, 1)
+	d := compose(run, false)
+	d.addTimelines(run.Cells, isUnexpected)
+	return d.text(w, 1)
 }
 
 // text writes the document as text. The columns of its tables are gap spaces apart.
