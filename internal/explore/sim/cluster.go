@@ -282,7 +282,7 @@ func (x *execution) learn() error {
 // releaseAgain checks that a second release changes nothing, although another driver now has the
 // lock. Only a lock whose release does not compare tokens may fail this.
 func (x *execution) releaseAgain(released lock.Lease) {
-	if !x.cluster.locks() || x.oracle.isBlind() {
+	if !x.cluster.locks() || x.cluster.isBlind() {
 		return
 	}
 	before := x.world.entries()

@@ -141,7 +141,8 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 }
 
 // noteRelease records whether a server still stores the lease that a release is about to delete.
-// Only the first request counts, because it deletes the lease even if its reply is lost.
+// Only the first request counts, because it deletes the lease even if its reply is lost. A release that
+// frees another driver's lock also succeeds, so for such a lock, only an empty server counts.
 func (l *leaseBook) noteRelease(c *call) {
 	a := c.actor
 	if c.phase != tap.Release || c.node == nil || !l.cluster.showsToken || !l.cluster.locks() {
@@ -153,7 +154,7 @@ func (l *leaseBook) noteRelease(c *call) {
 		return
 	}
 	a.askedOn = append(a.askedOn, c.node)
-	if a.held != "" && !mentions(c.node.contents(), a.held) {
+	if stored := c.node.contents(); a.held != "" && !mentions(stored, a.held) && (stored == "" || !l.cluster.isBlind()) {
 		a.goneOn = append(a.goneOn, c.node)
 	}
 }

@@ -290,8 +290,6 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.a.goneOn = []*node{s.n} },
 			func(s *scene) { s.event(history.Release, history.OK, "") },
 			map[string]change{
-				"F5": func(s *scene) { s.c.Strategy.Breaks = []string{"F5"} }, "F6": func(s *scene) { s.c.Strategy.Breaks = []string{"F6"} },
-				"F35": func(s *scene) { s.c.Strategy.Breaks = []string{"F35"} }, "F36": func(s *scene) { s.c.Strategy.Breaks = []string{"F36"} },
 				"cut": func(s *scene) { s.a.releaseCut = true }, "late": func(s *scene) { s.a.arrivedLate = true }, "not gone": func(s *scene) { s.a.goneOn = nil },
 			}},
 		{catalog.LossNotified, "A was told at its release that its lease was lost, but the lease was valid",
@@ -770,6 +768,27 @@ func TestConditions(t *testing.T) {
 			if check(changed) {
 				t.Errorf("%s: the condition still holds after the change %q", tt.name, name)
 			}
+		}
+	}
+}
+
+// TestReleaseOfNothing checks when a release counts as a release of a lock that is gone. If the lock may free
+// another driver's lock, a release that finds that driver's lock does not count.
+func TestReleaseOfNothing(t *testing.T) {
+	for _, tt := range []struct {
+		mode, stored string
+		gone         bool
+	}{
+		{"", "lock = A", false}, {"", "lock = B", true}, {"", "", true},
+		{"F5", "lock = A", false}, {"F5", "lock = B", false}, {"F5", "", true},
+		{"F6", "lock = B", false}, {"F35", "lock = B", false}, {"F36", "lock = B", false}, {"F12", "lock = B", true},
+	} {
+		s := newScene(t)
+		s.a.held, s.c.Strategy.Breaks = "A", []string{tt.mode}
+		stores(tt.stored)(s)
+		s.o.leases.noteRelease(&call{actor: s.a, phase: tap.Release, node: s.n})
+		if gone := len(s.a.goneOn) == 1; gone != tt.gone {
+			t.Errorf("mode %q, the server stores %q: the lock is gone: %v, want %v", tt.mode, tt.stored, gone, tt.gone)
 		}
 	}
 }

@@ -217,7 +217,7 @@ func (o *oracle) judgeRelease(a *actor, e history.Event) {
 	a.inTime = o.leases.leaseLeft(a) > 0
 	a.released = e.Kind == history.OK
 	answered := !a.releaseCut && !a.arrivedLate // otherwise, an earlier copy of the release may explain the result
-	if a.released && !o.isBlind() && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
+	if a.released && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had released its lock, but the lease was already gone", a.name)
 	}
 	if e.Code == history.LeaseLost && o.cluster.showsToken && o.keptLease(a) {

@@ -9,8 +9,8 @@ import (
 )
 
 // isBlind reports whether the lock has a failure mode in which a release frees another driver's lock.
-func (o *oracle) isBlind() bool {
-	return slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(o.cluster.Strategy.Breaks, id) })
+func (set Setting) isBlind() bool {
+	return slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(set.Strategy.Breaks, id) })
 }
 
 // isAlone reports whether no other driver has asked for the lock since the actor began.
