@@ -111,6 +111,7 @@ func (c *conn) subscribe() {
 		c.node.mu.Unlock()
 	}
 	if c.node.down.Load() {
+		c.owner.impede()
 		c.Close()
 		return
 	}

@@ -79,7 +79,7 @@ type actor struct {
 
 	begun, done, dead, hung, cancelled bool
 
-	impeded bool // whether a fault since its begin may have made its calls fail
+	impeded bool // whether a fault since its begin has affected calls of its instance
 
 	// These fields record the progress of the actor's grab and the state of its lease.
 	granted     bool          // whether its acquire has succeeded

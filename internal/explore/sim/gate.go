@@ -95,7 +95,9 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		g.noteReply(c, err)
 		return err
 	}
-	err = errDown
+	if err = errDown; c.node != nil && c.node.down.Load() {
+		inst.impede()
+	}
 	// If c.lost is set, the client itself notices that the server is down, so send the call anyway.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {

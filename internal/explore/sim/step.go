@@ -56,9 +56,7 @@ func (x *execution) do(s schedule.Step) bool {
 	}
 	x.causes.shown |= s.Kind.Shows()
 	x.oracle.faulted = x.oracle.faulted || !slices.Contains(faultlessKinds, s.Kind)
-	for _, active := range x.world.actors {
-		active.impeded = active.impeded || active.begun && !active.done && !slices.Contains(harmlessKinds, s.Kind)
-	}
+	x.impede(s, n)
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
@@ -128,6 +126,44 @@ func (x *execution) do(s schedule.Step) bool {
 		n.jump(s.Duration)
 	}
 	return true
+}
+
+// impede marks the actors whose calls the step affects. A fault of one call or of a network affects only one
+// instance. In an outage of a Redis server, the calls that fail mark their instances themselves.
+func (x *execution) impede(s schedule.Step, n *node) {
+	if slices.Contains(harmlessKinds, s.Kind) {
+		return
+	}
+	switch s.Kind {
+	case schedule.ReplyLost, schedule.RequestLost, schedule.SentTwice, schedule.ReplyLate, schedule.GivenUp, schedule.Hears:
+		if a := x.world.named(s.Actor); a != nil {
+			a.inst.impede()
+		}
+		return
+	case schedule.CutOff, schedule.Reaches:
+		x.cluster.instances[s.Instance-1].impede()
+		return
+	case schedule.Down, schedule.Up:
+		if _, redis := n.lockServer.(*redisServer); redis {
+			return
+		}
+	}
+	for _, inst := range x.cluster.instances {
+		inst.impede()
+	}
+}
+
+// impede marks an instance's actors, because one of its calls is affected by a fault. If the call runs in the
+// background, any of them may need it.
+func (inst *instance) impede() {
+	if inst.world == nil {
+		return // no schedule is running
+	}
+	inst.world.gate.mu.Lock()
+	defer inst.world.gate.mu.Unlock()
+	for _, a := range inst.world.actors {
+		a.impeded = a.impeded || a.inst == inst && a.begun && !a.done
+	}
 }
 
 // supports reports whether a step is possible on its target. n is nil if the target is not a lock
