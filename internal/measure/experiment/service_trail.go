@@ -291,13 +291,18 @@ func (t trail) useOf(key string) keyUse {
 // caches reports whether the request uses the key only to cache a value, and not as a lock.
 func (u keyUse) caches() bool { return u.stores && !u.other }
 
-// onlyHolders reports whether only a driver who got past the lock makes this call: a write to the winner's tables, or a
-// later one, unless drivers also make such calls before.
+// onlyHolders reports whether only a driver who got past the lock makes this call. This must be a write from the first to
+// the last one of the winner, because refused drivers may also make later calls, for example to log their tries. It does
+// not count if drivers also make such calls before, or background tasks do.
 func (t trail) onlyHolders(c control.Call) bool {
 	calls := t.calls[fault.Alone]
 	same := func(o control.Call) bool { return o.Phase == c.Phase }
 	i := slices.IndexFunc(calls, func(o control.Call) bool { return o.Phase == t.claim.Phase && o.N == t.claim.N })
-	return writes(c) && slices.ContainsFunc(calls[i:], same) && !slices.ContainsFunc(calls[:i], same)
+	end := len(calls)
+	for end > i+1 && !writesTo(calls[end-1], []string{t.ledger}) {
+		end--
+	}
+	return writes(c) && slices.ContainsFunc(calls[i:end], same) && !slices.ContainsFunc(slices.Concat(calls[:i], t.service.background), same)
 }
 
 // These Redis commands read a value, which may contain the time when a lock expires, or consume one.
