@@ -192,7 +192,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	return errors.Join(err, s.noteTries(ctx))
 }
 
-// noteTries records how far the contenders of a user's service have got. The affected driver has not continued yet.
+// noteTries records how far the contenders of a user's service have got before the fault ends.
 func (s *strike) noteTries(ctx context.Context) error {
 	if s.in.trail.service == nil {
 		return nil
@@ -389,7 +389,7 @@ func (s *strike) keepCompeting(ctx context.Context) error {
 		}
 	}
 	began := time.Now()
-	return until(ctx, 5*simultaneous, func() (bool, error) {
+	err := until(ctx, 5*simultaneous, func() (bool, error) {
 		for _, c := range s.contests {
 			if !s.awaitsOther(c) {
 				s.sendAgain(c)
@@ -397,6 +397,7 @@ func (s *strike) keepCompeting(ctx context.Context) error {
 		}
 		return time.Since(began) >= simultaneous && s.in.other.AwaitsDatabase != nil && s.in.other.AwaitsDatabase(simultaneous/2), nil
 	})
+	return errors.Join(err, s.noteTries(ctx))
 }
 
 func (s *strike) releaseContenders(ctx context.Context) error {

@@ -148,17 +148,19 @@ func TestFaultsThatOutlastALease(t *testing.T) {
 }
 
 // TestLocksThatOutliveAFault checks for which faults a service's lock is in doubt if no contender gets past it. The driver
-// has its lock in its work and, if the fault delays a reply, as soon as the lock server has received the call.
+// has its lock in its work and, if the fault delays a reply, as soon as the lock server has received the call. If it has
+// given up before the delayed reply, the lock is not in doubt.
 func TestLocksThatOutliveAFault(t *testing.T) {
 	const acquires, reads, writes = "redis SET lock:* NX PX", "mysql SELECT orders", "mysql INSERT wins"
 	for _, f := range fault.Faults {
 		for name, tt := range map[string]struct {
-			renews, passed bool
-			before         string // further calls before the lock, if any
-			doubt          []catalog.Fault
+			renews, passed, gaveUp bool
+			before                 string // further calls before the lock, if any
+			doubt                  []catalog.Fault
 		}{
 			"no one passes": {doubt: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.SlowDB, catalog.LateRelease}},
 			"one passes":    {passed: true},
+			"gave up":       {gaveUp: true, doubt: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Partition, catalog.PartitionDB, catalog.SlowDB, catalog.LateRelease}},
 			"renews":        {renews: true, doubt: []catalog.Fault{catalog.Pause}},
 			"transaction":   {before: "mysql BEGIN|", doubt: []catalog.Fault{catalog.Pause}},
 			"session lock":  {before: "mysql SELECT GET_LOCK|"},
@@ -175,11 +177,35 @@ func TestLocksThatOutliveAFault(t *testing.T) {
 			in := &injection{fault: f, trail: trailOf(calls, ""), cell: &Cell{}, traits: traits{unknownLock: true}, ttl: time.Second}
 			in.trail.renews = tt.renews
 			for _, p := range in.trail.points() {
-				in.contests = append(in.contests, &contest{point: p, struck: f.Reaches(p), passed: tt.passed || !in.holdsLock(p)})
+				in.contests = append(in.contests, &contest{point: p, struck: f.Reaches(p), passed: tt.passed || !in.holdsLock(p), endedInTime: tt.gaveUp})
 			}
 			if got, want := in.outlived(), slices.Contains(tt.doubt, f.Name); (got != "") != want {
 				t.Errorf("%s under %s: %q, want a doubt: %v", name, f.Name, got, want)
 			}
+		}
+	}
+}
+
+// TestDriversPassUntilTheFaultEnds checks that a contender counts as having got past the lock if it sends the winner's write
+// at any time before the fault ends. This may come only after the affected driver has given up.
+func TestDriversPassUntilTheFaultEnds(t *testing.T) {
+	for n, step := range []step{(*strike).awaitContenders, (*strike).awaitQuiet, (*strike).keepCompeting} {
+		for _, writes := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				calls := []control.Call{{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}
+				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, retriedAt: time.Now().Add(time.Hour)} // sends no more drivers
+				held := []control.Held{{Call: calls[0]}}
+				if writes {
+					held = append(held, control.Held{Call: calls[2]})
+				}
+				in := &injection{
+					traits: traits{unknownLock: true}, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(), ttl: time.Second, trail: trailOf(calls, ""), w: &worker{fleet: &fleet.Fleet{}},
+					struck: holding(nil, nil), other: holding(map[string][]control.Held{holdName(callsHold, c): held}, nil), fault: fault.Fault{ContendFor: 1.5, Course: fault.AtOnce},
+				}
+				if err := step(newStrike(in, c), t.Context()); err != nil || c.passed != writes || len(c.tries) != len(held) {
+					t.Errorf("step %d, a contender writes %v: passed %v, calls %v, %v", n, writes, c.passed, c.tries, err)
+				}
+			})
 		}
 	}
 }

@@ -245,7 +245,10 @@ func (in *injection) outlived() string {
 		in.fault.LocksLedger && !slices.ContainsFunc(t.calls[fault.Alone], t.onlyHolders):
 		return ""
 	}
-	stopped := catalog.Filter(in.contests, func(c *contest) bool { return c.struck && in.holdsLock(c.point) })
+	stopped := catalog.Filter(in.contests, func(c *contest) bool {
+		accepts := in.fault.RepliesAfter == 0 || !c.endedInTime // a client that has given up accepts no delayed reply
+		return c.struck && in.holdsLock(c.point) && accepts
+	})
 	if len(stopped) == 0 || slices.ContainsFunc(stopped, func(c *contest) bool { return c.passed || t.refusesForever(c.tries) }) {
 		return ""
 	}
