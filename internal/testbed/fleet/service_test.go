@@ -455,26 +455,30 @@ func TestTransactionsOfATask(t *testing.T) {
 }
 
 // TestTransactionsDuringAQuestion checks that the beginning and the end of a write's transaction are calls of the grab even
-// while the instance looks up a result, but that those of a query are none.
+// while the instance looks up a result. Those of a query are none, and do not delay the next question.
 func TestTransactionsDuringAQuestion(t *testing.T) {
 	t.Parallel()
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
 	w.watch(7, 1, "7", map[string]string{})
 	w.ignoreBackground(nil)
 	w.holds.Set("all", control.Hold{First: 7, Count: 1, Outcome: control.Delivered})
-	for _, step := range strings.Fields("1:BEGIN 1:SELECT_orders ? 2:BEGIN 2:SELECT_wins 1:UPDATE_orders 2:COMMIT 1:COMMIT 3:BEGIN 3:SELECT_wins 3:UPDATE_orders 3:COMMIT 3:COMMIT") {
+	for _, step := range strings.Fields("4:SELECT_orders 1:BEGIN 1:SELECT_orders ? 4:SET_autocommit=0 4:SELECT_wins 4:COMMIT 2:BEGIN 2:SELECT_wins 1:UPDATE_orders 2:COMMIT 1:COMMIT 3:BEGIN 3:SELECT_wins 3:UPDATE_orders 3:COMMIT 3:COMMIT") {
 		if step == "?" {
 			w.questions, w.lastQuestion = 1, time.Now().Add(time.Hour)
 			continue
 		}
 		conn, text, _ := strings.Cut(step, ":")
-		e := wire.Event{Server: "db", Conn: uint64(conn[0]), Text: strings.ReplaceAll(text, "_", " ")}
+		e, before := wire.Event{Server: "db", Conn: uint64(conn[0]), Text: strings.ReplaceAll(text, "_", " ")}, len(w.holds.All()["all"])
+		w.lastCall = time.Time{}
 		if err := w.tap(t.Context(), e, func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
+		if counts := len(w.holds.All()["all"]) > before; w.lastCall.IsZero() == counts {
+			t.Errorf("%s: last call at %v, is a call: %v", step, w.lastCall, counts)
+		}
 	}
 	got := catalog.Join(w.holds.All()["all"], ", ", func(h control.Held) string { return fmt.Sprintf("%s %d", h.Phase, h.N) })
-	if want := "mysql BEGIN 1, mysql SELECT orders 1, mysql UPDATE orders 1, mysql COMMIT 1, mysql BEGIN 2, mysql UPDATE orders 2, mysql COMMIT 2"; got != want {
+	if want := "mysql SELECT orders 1, mysql BEGIN 1, mysql SELECT orders 2, mysql UPDATE orders 1, mysql COMMIT 1, mysql BEGIN 2, mysql UPDATE orders 2, mysql COMMIT 2"; got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
 }

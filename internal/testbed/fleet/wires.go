@@ -212,8 +212,11 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 			}
 		}
 	}
+	if background {
+		return send(ctx)
+	}
 	op, ok := w.call(e)
-	if !ok || background {
+	if !ok {
 		return send(ctx)
 	}
 	return w.holds.Do(ctx, op, send)
@@ -234,6 +237,8 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	}
 	text, ok := w.normalize(e)
 	switch {
+	case e.Text == "SET autocommit=0": // begins a transaction too, for example in Java
+		delete(w.grabs, e.Conn)
 	case !ok:
 	case text == "BEGIN" || text == "START TRANSACTION":
 		delete(w.grabs, e.Conn)
