@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -235,17 +236,22 @@ func (p *Process) Stop(grace time.Duration) error {
 
 const tailBytes = 4 << 10
 
-// LogTail returns the last tailBytes bytes of the process's output.
+// javaFrames matches the frames in the stack trace of a Java exception. A trace with several causes is so long that only
+// its frames would fit in the tail.
+var javaFrames = regexp.MustCompile(`(?m)^\s+(at [^(\s]+\(([^)]*\.(java|kt|scala):\d+|Native Method|Unknown Source)\).*|\.\.\. \d+ (more|common frames omitted))\n?`)
+
+// LogTail returns the end of the process's output, at most tailBytes bytes, without Java stack frames.
 func (p *Process) LogTail() string {
 	f, err := os.Open(p.log)
 	if err != nil {
 		return "" // a missing file means that the process has printed nothing
 	}
 	defer f.Close()
-	before, _ := f.Seek(-tailBytes, io.SeekEnd) // fails if the file is shorter, which leaves the offset at 0
-	tail, _ := io.ReadAll(io.LimitReader(f, tailBytes))
-	if before > 0 {
-		_, tail, _ = bytes.Cut(tail, []byte("\n"))
+	before, _ := f.Seek(-8*tailBytes, io.SeekEnd) // fails if the file is shorter, which leaves the offset at 0
+	tail, _ := io.ReadAll(io.LimitReader(f, 8*tailBytes))
+	tail = javaFrames.ReplaceAll(tail, nil)
+	if before > 0 || len(tail) > tailBytes {
+		_, tail, _ = bytes.Cut(tail[max(0, len(tail)-tailBytes):], []byte("\n"))
 	}
 	return string(bytes.TrimSpace(tail))
 }

@@ -176,6 +176,19 @@ func TestLogTail(t *testing.T) {
 	}
 }
 
+// TestLogTailOfJava checks that the end of a Java program's output shows the causes of an exception, even if thousands of
+// stack frames are between them.
+func TestLogTailOfJava(t *testing.T) {
+	p := spawn(t, embedded(t), `echo 'Exception in thread "main" a.PoolException: failed'; i=0; while [ $i -lt 200 ]; do i=$((i+1)); printf '\tat a.b.C$D.<init>(C.java:%d)\n' $i; done; `+
+		`printf '\tat java.base/a.B.c(Native Method)\n\t... 5 more\nCaused by: a.LinkException: at once (no reply)\n\tat a.b.C.d(C.java:7)\n\t... 9 more\n'`)
+	if err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := p.LogTail(), "Exception in thread \"main\" a.PoolException: failed\nCaused by: a.LinkException: at once (no reply)"; got != want {
+		t.Errorf("the tail is %q, want %q", got, want)
+	}
+}
+
 func awaitLog(t *testing.T, p *stack.Process, word string) {
 	t.Helper()
 	eventually(t, func() bool {
