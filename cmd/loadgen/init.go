@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -261,20 +263,51 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	case seen[0].Status != seen[1].Status:
 		return map[string]string{"grabbed": status(0), "taken": status(1)}
 	}
-	var won, lost, again any
-	for i, doc := range []*any{&won, &lost, &again} {
-		if json.Unmarshal(seen[i].Body, doc) != nil {
-			return nil
-		}
-	}
-	first, second, third := leafValues(".", won), leafValues(".", lost), leafValues(".", again)
+	first, second, third := partsOf(seen[0].Body), partsOf(seen[1].Body), partsOf(seen[2].Body)
 	for _, path := range slices.Sorted(maps.Keys(first)) {
 		a, b, c := first[path], second[path], third[path]
 		if a != b && b != "" && (c == a || c == b) {
-			return map[string]string{"grabbed": "json:" + path + "==" + a, "taken": "json:" + path + "==" + b}
+			return map[string]string{"grabbed": path + "==" + a, "taken": path + "==" + b}
 		}
 	}
 	return nil
+}
+
+// partsOf returns the values in a JSON or XML response. The keys are the parts that a rule can name, such as json:.code.
+func partsOf(body []byte) map[string]string {
+	all := map[string]string{}
+	var doc any
+	if json.Unmarshal(body, &doc) == nil {
+		for path, value := range leafValues(".", doc) {
+			all["json:"+path] = value
+		}
+		return all
+	}
+	add := func(path, text string) {
+		if quoted, err := json.Marshal(text); err == nil && all[path] == "" { // a rule reads the first element at its path
+			all[path] = string(quoted)
+		}
+	}
+	var path, text string
+	for d := xml.NewDecoder(bytes.NewReader(body)); ; {
+		token, _ := d.Token()
+		switch token := token.(type) {
+		case nil:
+			return all
+		case xml.StartElement:
+			path, text = path+"/"+token.Name.Local, ""
+			for _, a := range token.Attr {
+				add("xml:"+path+"/@"+a.Name.Local, a.Value)
+			}
+		case xml.CharData:
+			text += string(token)
+		case xml.EndElement:
+			if text = strings.TrimSpace(text); text != "" {
+				add("xml:"+path, text)
+			}
+			path, text = path[:strings.LastIndex(path, "/")], ""
+		}
+	}
 }
 
 // leafValues returns all strings and numbers in a JSON document, keyed by path.

@@ -111,7 +111,7 @@ func TestInspectionOfAModel(t *testing.T) {
 		"no commit": {func(_ inspector, m *model) {
 			m.inserts = func(g order.Grab) order.Grab { g.Order = 99; return g }
 		}, "ledger-query" + "grabbed", "driver DRIVER won order 1, but the ledger has no row for it after 2s: query the table that stores the winners, or look for a missing COMMIT in the service. If the service writes the row later, set settle to the longest delay" +
-			"two drivers of order 1 were both answered with status 200: set grabbed to a rule that only a winner's response matches, as in json:.code==0. If both were really told that they had won, write grabbed: 200, and run again",
+			"two drivers of order 1 were both answered with status 200: set grabbed to a rule that only a winner's response matches, as in json:.code==0 or xml:/grab/code==0. If both were really told that they had won, write grabbed: 200, and run again",
 			"first driver of order 1: grabbed; second driver, too late: grabbed; first driver again: grabbed", "has no row for the grab"},
 	} {
 		t.Run(name, func(t *testing.T) {

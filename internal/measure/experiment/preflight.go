@@ -298,7 +298,7 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
 		p.add("taken", "the response to a driver who comes too late matches no rule: %s: set taken to a rule for such responses", m.text)
 	case m.outcome == grab.Grabbed && i.fleet.Shape.AssumesGrabbed && rows < 2:
-		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only a winner's response matches, as in json:.code==0. "+
+		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only a winner's response matches, as in json:.code==0 or xml:/grab/code==0. "+
 			"If both were really told that they had won, write grabbed: 200, and run again", name)
 	}
 	i.ask(ctx, &p, first, id, winner, "first driver again")
