@@ -224,6 +224,10 @@ func TestTrailOf(t *testing.T) {
 			calls("mysql UPDATE locks", "mysql SELECT orders", "mysql UPDATE orders", "mysql INSERT wins", "mysql DELETE locks"),
 			"acquire work claim claim release", "before mysql UPDATE orders 1", "before mysql DELETE locks 1", "after mysql SELECT orders 1", "wins", lock.SQLLocks,
 		},
+		{ // the same from Java, where turning autocommit off begins the transaction
+			calls("mysql INSERT leases", "mysql UPDATE leases", "mysql SET autocommit=0", "mysql SELECT orders", "mysql UPDATE orders", "mysql INSERT wins", "mysql COMMIT", "mysql UPDATE leases"),
+			"acquire acquire read work claim claim claim release", "before mysql UPDATE orders 1", "before mysql UPDATE leases 1", "after mysql SELECT orders 1", "wins", lock.SQLLocks,
+		},
 		{ // a reservation that another transaction confirms after the work
 			calls("mysql SELECT orders", "mysql UPDATE orders", "mysql START TRANSACTION", "mysql UPDATE orders", "mysql INSERT wins", "mysql COMMIT"),
 			"read work read claim claim claim", "before mysql UPDATE orders 1", "", "after mysql UPDATE orders 1", "wins", lock.SQLLocks,
@@ -288,6 +292,9 @@ func TestTrailOf(t *testing.T) {
 			t.Errorf("%s: work %q, table %q, needs %v", callNames(tt.calls), got.work, got.ledger, s.needs)
 		}
 		for _, p := range got.points() {
+			if p.Phase == "mysql SET autocommit=0" {
+				t.Errorf("%s: a fault strikes at %q, which a pool may also send", callNames(tt.calls), p)
+			}
 			if read, err := fault.ParsePoint(p.String()); err != nil || read.Point != p.Point {
 				t.Errorf("%q is parsed as %q, %v", p, read, err)
 			}
@@ -309,6 +316,7 @@ func TestLocksOfASession(t *testing.T) {
 		"BEGIN|UPDATE orders|COMMIT|BEGIN|INSERT wins|COMMIT":                                                                      true,
 		"UPDATE orders|COMMIT|INSERT wins|COMMIT":                                                                                  true,
 		"UPDATE orders|SELECT drivers|INSERT wins":                                                                                 false,
+		"UPDATE orders|SET autocommit=0|INSERT wins|COMMIT":                                                                        false,
 		"UPDATE orders|START TRANSACTION|INSERT wins|COMMIT":                                                                       false,
 		"BEGIN|UPDATE orders|COMMIT|SELECT drivers|BEGIN|INSERT wins|COMMIT":                                                       false,
 		"BEGIN|INSERT locks|COMMIT|BEGIN|INSERT wins|COMMIT|DELETE locks":                                                          false,

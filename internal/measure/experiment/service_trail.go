@@ -368,7 +368,9 @@ func (t trail) servicePoints() []fault.Point {
 		}
 	}
 	for i, c := range t.calls[fault.Alone] {
-		add(c, t.service.parts[i], false)
+		if !setsUp(c) {
+			add(c, t.service.parts[i], false)
+		}
 	}
 	for _, c := range t.service.renewal {
 		add(c, tap.Renew, true)
@@ -651,8 +653,12 @@ func does(c control.Call, verb string) bool {
 
 // begins reports whether a statement begins a transaction.
 func begins(statement string) bool {
-	return statement == "BEGIN" || strings.HasPrefix(statement, "START TRANSACTION")
+	return statement == "BEGIN" || strings.HasPrefix(statement, "START TRANSACTION") || statement == wire.AutocommitOff
 }
+
+// setsUp reports whether a call only turns autocommit off. The server does nothing else for it, and a pool may also
+// send it for a new connection, so no fault is injected there.
+func setsUp(c control.Call) bool { return strings.HasSuffix(string(c.Phase), " "+wire.AutocommitOff) }
 
 // ends reports whether a statement ends a transaction.
 func ends(statement string) bool { return statement == "COMMIT" || statement == "ROLLBACK" }

@@ -58,7 +58,7 @@ var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enu
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
-	case isSQL && text == wire.PrepareTransaction:
+	case isSQL && (text == wire.PrepareTransaction || text == wire.AutocommitOff):
 		return false
 	case !isSQL && slices.Contains(redisNoise, verb), isSQL && slices.Contains(sqlNoise, verb):
 		return true

@@ -111,8 +111,8 @@ func TestCallsOfAGrab(t *testing.T) {
 		{"redis", "GET 7deadbeefdeadbeef-7", "redis GET #-*"},
 		{"db", "SELECT orders_7", "mysql SELECT orders_*"},
 		{"db", "BEGIN + SELECT + UPDATE orders + INSERT wins_7 + COMMIT", "mysql BEGIN + UPDATE orders + INSERT wins_* + COMMIT"},
-		{"db", "SET autocommit=0 + SELECT", ""},
-		{"db", "SELECT", ""}, {"db", "SET autocommit=0", ""}, {"db", "PREPARE SELECT orders", ""},
+		{"db", "SET autocommit=0 + SELECT", "mysql SET autocommit=0"}, {"db", "SET autocommit=1 + SELECT", ""},
+		{"db", "SELECT", ""}, {"db", "PREPARE SELECT orders", ""},
 		{"redis", "HELLO", ""}, {"redis", "SELECT 1", ""}, {"redis", "CLIENT SETINFO", ""},
 	} {
 		op, ok := w.call(wire.Event{Server: tt.server, Text: tt.text})
@@ -431,12 +431,12 @@ func TestTransactionsOfATask(t *testing.T) {
 	t.Parallel()
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
 	w.watch(7, 1, "7", map[string]string{})
-	w.ignoreBackground([]control.Call{{Phase: "mysql BEGIN", Target: "db"}, {Phase: "mysql SELECT jobs", Target: "db"}, {Phase: "mysql DELETE old", Target: "db"}, {Phase: "mysql COMMIT", Target: "db"}})
+	w.ignoreBackground([]control.Call{{Phase: "mysql BEGIN", Target: "db"}, {Phase: "mysql SET autocommit=0", Target: "db"}, {Phase: "mysql SELECT jobs", Target: "db"}, {Phase: "mysql DELETE old", Target: "db"}, {Phase: "mysql COMMIT", Target: "db"}})
 	in := &Instance{fleet: newFleet(""), wires: w, Client: w.holds.Client()}
 	if err := in.SetHold(t.Context(), "all", control.Hold{First: 7, Count: 1, Outcome: control.Delivered}); err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range strings.Fields("1:BEGIN 2:BEGIN 1:SELECT_jobs 1:COMMIT 2:SELECT_jobs 1:BEGIN 1:DELETE_old 1:COMMIT 2:UPDATE_orders 2:INSERT_wins 2:COMMIT 2:BEGIN 2:ROLLBACK 4:BEGIN_+_UPDATE_orders_+_COMMIT 4:SELECT_jobs 4:COMMIT 3:COMMIT 3:UPDATE_orders 3:COMMIT 3:SELECT_jobs 3:COMMIT") {
+	for _, step := range strings.Fields("1:BEGIN 2:BEGIN 1:SELECT_jobs 1:COMMIT 2:SELECT_jobs 1:BEGIN 1:DELETE_old 1:COMMIT 2:UPDATE_orders 2:INSERT_wins 2:COMMIT 2:BEGIN 2:ROLLBACK 4:BEGIN_+_UPDATE_orders_+_COMMIT 4:SELECT_jobs 4:COMMIT 3:COMMIT 3:UPDATE_orders 3:COMMIT 3:SELECT_jobs 3:COMMIT 5:SET_autocommit=0 5:SELECT_jobs 5:COMMIT 5:SET_autocommit=0 5:UPDATE_orders 5:COMMIT") {
 		conn, text, _ := strings.Cut(step, ":")
 		e := wire.Event{Server: "db", Conn: uint64(conn[0]), Text: strings.ReplaceAll(text, "_", " ")}
 		if err := w.tap(t.Context(), e, func(context.Context) error { return nil }); err != nil {
@@ -448,7 +448,7 @@ func TestTransactionsOfATask(t *testing.T) {
 	for _, h := range held {
 		got = append(got, fmt.Sprintf("%s %d", h.Phase, h.N))
 	}
-	want := "mysql SELECT jobs 1, mysql SELECT jobs 2, mysql DELETE old 1, mysql BEGIN 1, mysql UPDATE orders 1, mysql INSERT wins 1, mysql COMMIT 1, mysql ROLLBACK 1, mysql BEGIN + UPDATE orders + COMMIT 1, mysql SELECT jobs 3, mysql UPDATE orders 2, mysql COMMIT 2, mysql SELECT jobs 4"
+	want := "mysql SELECT jobs 1, mysql SELECT jobs 2, mysql DELETE old 1, mysql BEGIN 1, mysql UPDATE orders 1, mysql INSERT wins 1, mysql COMMIT 1, mysql ROLLBACK 1, mysql BEGIN + UPDATE orders + COMMIT 1, mysql SELECT jobs 3, mysql UPDATE orders 2, mysql COMMIT 2, mysql SELECT jobs 4, mysql SELECT jobs 5, mysql SET autocommit=0 1, mysql UPDATE orders 3, mysql COMMIT 3"
 	if names := strings.Join(got, ", "); err != nil || names != want {
 		t.Errorf("calls of the grab are %s, %v; want %s", names, err, want)
 	}

@@ -240,7 +240,7 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	case e.Text == "SET autocommit=0": // begins a transaction too, for example in Java
 		delete(w.grabs, e.Conn)
 	case !ok:
-	case text == "BEGIN" || text == "START TRANSACTION":
+	case begins(text):
 		delete(w.grabs, e.Conn)
 		if delete(w.begun, e.Conn); w.background[text] || w.isAsked() {
 			w.begun[e.Conn] = text
@@ -256,6 +256,11 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 		w.grabs[e.Conn] = !strings.HasSuffix(text, wire.Joint+"COMMIT") && !strings.HasSuffix(text, wire.Joint+"ROLLBACK")
 	}
 	return background, begun
+}
+
+// begins reports whether a statement only begins a transaction. JDBC drivers turn autocommit off instead of sending BEGIN.
+func begins(text string) bool {
+	return text == "BEGIN" || text == "START TRANSACTION" || text == wire.AutocommitOff
 }
 
 // counted wraps send, so that w.statements and w.rowWaits count a statement while the database executes it.
@@ -519,7 +524,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 		return op, false
 	}
 	text, ok := w.normalize(e)
-	ends := text == "BEGIN" || text == "START TRANSACTION" || text == "COMMIT" || text == "ROLLBACK" // ofBackground omits those of queries
+	ends := begins(text) || text == "COMMIT" || text == "ROLLBACK" // ofBackground omits those of queries
 	if !ok || w.isAsked() && !(e.Server == tap.DB && (mayAwaitRows(e.Text) || ends)) {
 		return op, false
 	}

@@ -156,6 +156,9 @@ func statementName(words []string) string {
 		}
 		rest = rest[:min(3, len(rest))]
 		if len(rest) == 3 && rest[1] == "=" {
+			if set := verb + " " + strings.ToLower(strings.Join(rest, "")); set == AutocommitOff {
+				return set
+			}
 			return verb + " " + strings.Join(rest, "")
 		}
 		return strings.Join(append([]string{verb}, rest...), " ")
@@ -267,6 +270,9 @@ const DoBlock = "DO BLOCK"
 // PrepareTransaction is the name of the statement that prepares the commit of a distributed transaction in
 // PostgreSQL.
 const PrepareTransaction = "PREPARE TRANSACTION"
+
+// AutocommitOff is the name of the statement with which JDBC drivers begin a transaction in MySQL.
+const AutocommitOff = "SET autocommit=0"
 
 // locksRows reports whether a SELECT with these words locks rows, because it contains FOR UPDATE or
 // FOR NO KEY UPDATE.
