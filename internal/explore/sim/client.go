@@ -24,7 +24,6 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if n.down.Load() {
-				inst.impede()
 				return nil, errDown
 			}
 			return dial(n, inst), nil

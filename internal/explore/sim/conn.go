@@ -111,7 +111,6 @@ func (c *conn) subscribe() {
 		c.node.mu.Unlock()
 	}
 	if c.node.down.Load() {
-		c.owner.impede()
 		c.Close()
 		return
 	}

@@ -129,7 +129,8 @@ func (x *execution) do(s schedule.Step) bool {
 }
 
 // impede marks the actors whose calls the step affects. A fault of one call or of a network affects only one
-// instance. In an outage of a Redis server, the calls that fail mark their instances themselves.
+// instance. In an outage of a Redis server, the calls that fail mark their instances themselves. A broken subscription
+// excuses no driver, because a driver can ask again.
 func (x *execution) impede(s schedule.Step, n *node) {
 	if slices.Contains(harmlessKinds, s.Kind) {
 		return
