@@ -491,6 +491,7 @@ func TestFindTrail(t *testing.T) {
 	after := request{calls: []control.Call{read, update}, behind: []control.Call{insert}, listened: minSettle}
 	elsewhere := request{calls: []control.Call{read, update}, listened: minSettle} // another instance wrote
 	commits := request{calls: before.calls, behind: []control.Call{call("mysql COMMIT")}, listened: minSettle}
+	opens := request{calls: append([]control.Call{call("mysql SET autocommit=0")}, before.calls...), listened: quietFor}
 	looks := request{calls: before.calls, behind: []control.Call{call("mysql BEGIN"), call("mysql SELECT drivers"), call("mysql COMMIT")}, listened: minSettle}
 	for name, tt := range map[string]struct {
 		requests [dryRuns]request
@@ -504,6 +505,7 @@ func TestFindTrail(t *testing.T) {
 		"by another, but once": {[dryRuns]request{after, elsewhere, elsewhere, elsewhere, elsewhere, elsewhere}, -1},
 		"before, COMMIT after": {[dryRuns]request{commits, commits}, minSettle},
 		"before, reads after":  {[dryRuns]request{looks, looks}, 0},
+		"opens a connection":   {[dryRuns]request{opens, before}, 0},
 	} {
 		next := func(n int64) (req request, err error) {
 			req = tt.requests[n]

@@ -658,7 +658,7 @@ func begins(statement string) bool {
 
 // setsUp reports whether a call only turns autocommit off. The server does nothing else for it, and a pool may also
 // send it for a new connection, so no fault is injected there.
-func setsUp(c control.Call) bool { return strings.HasSuffix(string(c.Phase), " "+wire.AutocommitOff) }
+func setsUp(c control.Call) bool { return slices.Equal(statements(c), []string{wire.AutocommitOff}) }
 
 // ends reports whether a statement ends a transaction.
 func ends(statement string) bool { return statement == "COMMIT" || statement == "ROLLBACK" }
