@@ -11,7 +11,7 @@ import (
 	"grablab/internal/present/lab"
 )
 
-var postRoute = regexp.MustCompile(`"POST (/[^"]*)"`)
+var postRoute = regexp.MustCompile(`"POST (/[^ "]*)"`)
 
 // TestEveryPostIsGuarded checks that each route that changes something refuses requests with a missing or
 // wrong token, and requests from another origin or host. It reads the routes from the source.
