@@ -352,10 +352,10 @@ func TestSessionLeavesNothing(t *testing.T) {
 }
 
 // TestFailedSessionsLeaveNothing makes each statement of a session fail in turn, before it is sent or after
-// it took effect, and then closes the session at once or after its other calls. The call must return an
+// it took effect. It then closes the session at once or after its other calls. The call must return an
 // error, and Close too if the session is lost. Afterwards, no lock may be left, and each connection in the
-// pool must be as new. Once a call has failed in the transaction with the
-// row lock, the server may have ended the transaction, so the session must not write.
+// pool must be as new. If a call fails in the transaction with the row lock, the server may have ended the
+// transaction. In that case, the session must not write.
 func TestFailedSessionsLeaveNothing(t *testing.T) {
 	dsn, lossy := mariaDSN(t), &lossy{}
 	s, other := connect(t, dsn, order.Options{MaxConns: 2, Wrap: lossy.wrap}), connect(t, dsn, order.Options{})

@@ -312,7 +312,7 @@ var (
 )
 
 // refusesForever reports whether the drivers who made these calls were refused by a Redis key that never expires, such as a
-// marker or a stock. The key is that of the last call of a grab that they made before the winner's write.
+// marker or a stock. It considers the key of the last call that they and a winner make before the winner's write.
 func (t trail) refusesForever(tries []control.Call) bool {
 	var last string
 	for _, c := range t.calls[fault.Alone] {

@@ -93,9 +93,9 @@ func Listens(groups []int, port int) (listens, known bool) {
 	return pid != 0, known && (pid != 0 || all)
 }
 
-// Sharer returns a process that listens on the same address and TCP port as this one, or a descendant to which it has
-// passed a connection to this port, as a Node.js cluster does. If there is none, it returns 0. An ancestor does not count,
-// because a supervisor may open the socket, but leave the connections to its workers.
+// Sharer returns another process that serves the TCP port of this one, or 0 if there is none. It may listen on the same
+// address and port, or be a descendant to which this process has passed a connection, as a Node.js cluster does. An
+// ancestor does not count, because a supervisor may open the socket, but leave the connections to its workers.
 func Sharer(pid, port int) int {
 	const local, connected = 1, "01"
 	found, _ := listeners(port)
