@@ -212,7 +212,7 @@ func TestSettingsUnderFaults(t *testing.T) {
 					cfg.Timeout = timeout
 					w := &worker{cfg: cfg}
 					got := w.withSettingsFor(f).cfg
-					want := Config{TTL: f.TTL, Wait: wait, Work: injectionWork}
+					want := Config{TTL: cmp.Or(f.TTL, time.Second), Wait: wait, Work: injectionWork}
 					if cfg.Asked.TTL {
 						want.TTL = cfg.TTL
 					}

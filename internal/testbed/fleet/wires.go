@@ -237,8 +237,6 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	}
 	text, ok := w.normalize(e)
 	switch {
-	case e.Text == "SET autocommit=0": // begins a transaction too, for example in Java
-		delete(w.grabs, e.Conn)
 	case !ok:
 	case begins(text):
 		delete(w.grabs, e.Conn)
