@@ -21,7 +21,6 @@ import (
 const (
 	probesAtOnce = 256
 	probeGivesUp = 3 * time.Second  // give up if all test requests fail for this long
-	lateFree     = 10 * time.Second // how much longer a user's order may be busy, because its lock may live longer than the lease
 	probeWaits   = 10 * time.Second // how long to wait for a response, in addition to a TTL
 )
 
@@ -35,8 +34,7 @@ func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 // order's last driver and outcome. These calls may be concurrent.
 //
 // In the user's service, the test requests may extend the lock while they wait for it. Therefore, an
-// order counts as stuck only if another request, a lease later, gets no final outcome either. If it becomes free still
-// later, but within lateFree, StuckOrders returns an error, because its lock may live longer than the lease.
+// order counts as stuck only if another request, a lease later, gets no final outcome either.
 //
 // An order whose test requests get no response counts as stuck. If no order gets a response,
 // StuckOrders returns an error instead.
@@ -44,8 +42,8 @@ func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 // If reserved returns true for an order, the outcome "taken" counts only after two TTLs, because
 // the reservation may expire. reserved may be nil.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
-	rounds := (count + probesAtOnce - 1) / probesAtOnce                                                       // only so many orders are probed at once
-	longest := 2*lease + lateFree + undisturbed(lease) + time.Duration(1+len(f.Instances))*(lease+probeWaits) // the last requests for an order may begin after all pauses
+	rounds := (count + probesAtOnce - 1) / probesAtOnce                                            // only so many orders are probed at once
+	longest := 2*lease + undisturbed(lease) + time.Duration(1+len(f.Instances))*(lease+probeWaits) // the last requests for an order may begin after all pauses
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(rounds)*longest)
 	defer cancel()
 	var (
@@ -83,17 +81,14 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 func undisturbed(lease time.Duration) time.Duration { return lease * 11 / 10 }
 
 // askUntilTold sends requests for an order from new test drivers, until one gets a final outcome.
-// After two TTLs, it gives up and returns the last outcome. It first asks the user's service again, after
-// pauses. If no instance responds, it returns errSilent. Consecutive driver IDs differ by step.
+// After two TTLs, it gives up and returns "busy". It first asks the user's service once more, after a
+// pause. If no instance responds, it returns errSilent. Consecutive driver IDs differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
 	asked := catalog.Filter(f.Instances, func(in *Instance) bool { return !in.killed })
-	unanswered, paused, late, patience := 0, f.Ours || f.Known(), false, time.Duration(0)
-	if !paused {
-		patience = lateFree
-	}
+	unanswered, paused := 0, f.Ours || f.Known()
 	for n := 0; ; n++ {
 		outcome, err := f.probe(ctx, lease+probeWaits, asked[n%len(asked)], id, driver)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() == nil {
@@ -104,11 +99,9 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 			continue
 		}
 		unanswered = 0
-		over := time.Since(deadline)
+		over := !time.Now().Before(deadline)
 		switch {
-		case (outcome == grab.Grabbed || outcome == grab.Taken && !reserved) && late:
-			return driver, outcome, fmt.Errorf("order %s was not free until %v after the load, but lease is %v: set lease to the lifetime of its lock", f.Shape.OrderText(id), (2*lease + over).Round(time.Second/10), lease)
-		case outcome == grab.Grabbed, outcome == grab.Taken && !reserved:
+		case outcome == grab.Grabbed, outcome == grab.Taken && (over || !reserved):
 			return driver, outcome, nil
 		case outcome == grab.Busy, outcome == grab.Taken:
 			heard = time.Now()
@@ -117,10 +110,10 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 		switch {
 		case err != nil && time.Since(heard) > probeGivesUp:
 			return driver, "", f.probeError(id, driver, err)
-		case err == nil && over >= patience && paused:
-			return driver, outcome, nil
-		case err == nil && over >= 0:
-			late, paused, pause = paused, true, undisturbed(lease)
+		case err == nil && over && paused:
+			return driver, grab.Busy, nil
+		case err == nil && over:
+			paused, pause = true, undisturbed(lease)
 			heard = time.Now().Add(pause)
 		}
 		if !wait.For(ctx, pause) {
