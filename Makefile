@@ -26,7 +26,7 @@ install = export GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin; go install $(1) || { sle
 # These packages have tests with tight timing, so they run one after another. For example, a Redlock
 # node must answer within 50 ms.
 CLOSE := grablab/locktest grablab/internal/present/compare grablab/internal/measure/replay grablab/internal/measure/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
-LONG  := grablab/internal/measure/experiment grablab/internal/archtest grablab/cmd/loadgen
+LONG  := grablab/internal/measure/experiment grablab/cmd/loadgen grablab/internal/explore grablab/internal/archtest grablab/internal/testbed/stack grablab/internal/grab/handofftest grablab/internal/present/lab
 
 # All tools use the same flags, so that every package is compiled only once. LEAN leaves out debug
 # information and symbols, which saves a fifth of the time. nomsgpack leaves out a part of gin.
@@ -52,7 +52,7 @@ test: tools vet ## run all tests and the linters of the code
 	@$(call install,$(GOTESTSUM))
 	@rm -f bin/repeated-*; idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); failed=0; \
 	$$idle $(MAKE) --no-print-directory staticcheck workflows >bin/lint.log 2>&1 & lint=$$!; \
-	nice -n 10 $(call REPEAT,most) --packages "$(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))" | tr '\n' ' ')" -- -vet=off -timeout 40m -p 3 -parallel 4 & rest=$$!; \
+	nice -n 10 $(call REPEAT,most) --packages "$(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))" | tr '\n' ' ')" -- -vet=off -timeout 40m -p 3 -parallel 8 & rest=$$!; \
 	$(call REPEAT,close) --packages "$(CLOSE)" -- -vet=off -timeout 20m -p 1 -parallel 4 || failed=1; \
 	wait $$rest || failed=1; wait $$lint || failed=1; cat bin/lint.log; cat bin/repeated-*.txt 2>/dev/null || true; \
 	exit $$failed

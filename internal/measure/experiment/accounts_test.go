@@ -56,6 +56,7 @@ type answered struct {
 // orders, in random order. Half of the loads are interrupted. Each count must equal the count in
 // the list of responses.
 func TestAccountingByDefinition(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 1))
 	for n := range 120 {
 		const orders, drivers = 4, 3

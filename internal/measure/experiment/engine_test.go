@@ -29,6 +29,7 @@ import (
 // TestPreparedAgain injects a fault that must be prepared again before each injection. Each
 // preparation must be closed exactly once, before the next preparation, even if a step fails.
 func TestPreparedAgain(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ fails, steps, reason string }{
 		{"", "prepare 1, strike 1, close 1, prepare 2, strike 2, close 2", ""},
 		{"close 1", "prepare 1, strike 1, close 1", "close 1 failed"},
@@ -368,6 +369,7 @@ func TestSalesByDefinition(t *testing.T) {
 // a budget, cells that should fail must start first. Each cell must have one result, in the order
 // of the table.
 func TestRunsByDefinition(t *testing.T) {
+	t.Parallel()
 	names := []string{"setnx", "redlock", "mysql-cas", "zookeeper", "etcd-fenced", "none"}
 	faults := []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Cancel, catalog.Hang, catalog.Partition}
 	for seed := range uint64(200) {
@@ -468,6 +470,7 @@ func TestRunsByDefinition(t *testing.T) {
 // wrote two winners must not be called unsafe. The double-grabs of each service must be counted
 // correctly.
 func TestVerdictsOfAModelAreTrue(t *testing.T) {
+	t.Parallel()
 	faults := []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.RedisRestart, catalog.Partition}
 	for bits := range 1 << 5 {
 		f, err := fault.Find(faults[(bits+bits>>2)%len(faults)])

@@ -58,6 +58,7 @@ func TestServedRequests(t *testing.T) {
 // TestTooSlowByDefinition serves requests at various times after they were due. The service is too
 // slow only if the delay is longer than 100 ms and longer than twice the quickest response.
 func TestTooSlowByDefinition(t *testing.T) {
+	t.Parallel()
 	for _, quickest := range []time.Duration{time.Millisecond, 40 * time.Millisecond, 80 * time.Millisecond} {
 		for _, delay := range []time.Duration{0, 90 * time.Millisecond, 110 * time.Millisecond, 150 * time.Millisecond, 170 * time.Millisecond, time.Second} {
 			a := newAccounting(4, nil, target.Own)

@@ -539,6 +539,7 @@ func TestHealOfAFailedStep(t *testing.T) {
 // must wait for all drivers except the last ones, and awaitAnswers for all. Both must stop at the
 // timeout, and must not wait for a driver that hangs.
 func TestAwaitsEveryDriver(t *testing.T) {
+	t.Parallel()
 	const timeout = 3 * time.Second
 	r := rand.New(rand.NewPCG(12, 7))
 	synctest.Test(t, func(t *testing.T) {

@@ -490,6 +490,7 @@ func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []faul
 // fault must strike at every point, and each driver must send exactly one request. The cell's
 // verdicts and figures must match the lock's behaviour.
 func TestCoursesOfAModel(t *testing.T) {
+	t.Parallel()
 	inWork := func(p fault.Point) bool { // an expired lock lets a second driver in, but the ledger shows only writes
 		return p.Role != fault.HandingOver && (p.Phase == tap.Read && p.After || p.Phase == tap.Claim && !p.After)
 	}
@@ -626,6 +627,7 @@ func (m *model) wrongUnder(t *testing.T, f fault.Fault, unsafe func(fault.Point)
 // a run starts. Each fault is injected twice. In the two pauses, this driver writes last and then
 // first. In the two outages, other drivers compete after the outage and then during it.
 func TestServicesOfAModel(t *testing.T) {
+	t.Parallel()
 	const at = ": after mysql SELECT orders 1"
 	for name, tt := range map[string]struct {
 		fault   catalog.Fault
@@ -685,6 +687,7 @@ func TestServicesOfAModel(t *testing.T) {
 // TestDelayedServicesOfAModel injects faults that delay a driver's write until its lease has ended. If the lock lives longer
 // than the lease, no other driver gets past it in time, so the test cannot show that the lock is safe.
 func TestDelayedServicesOfAModel(t *testing.T) {
+	t.Parallel()
 	for _, name := range []catalog.Fault{catalog.PartitionDB, catalog.SlowDB, catalog.Partition, catalog.LateRelease} {
 		for kind, tt := range map[string]struct {
 			lock    *model
@@ -745,6 +748,7 @@ func TestLostStockOfAModel(t *testing.T) {
 // orders. The injection must be repeated with other orders, up to a limit, and must count only if
 // it strikes in the end.
 func TestMissedInjectionsOfAModel(t *testing.T) {
+	t.Parallel()
 	const at = "after mysql SELECT drivers 1"
 	for _, tt := range []struct {
 		skips   int64
@@ -837,6 +841,7 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 // request ends before its moment, the injection must be repeated with another order, and the
 // request must count as one without a fault.
 func TestMomentsOfAModel(t *testing.T) {
+	t.Parallel()
 	for name, guarded := range map[string]bool{"bare": false, "guarded": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

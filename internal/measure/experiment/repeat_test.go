@@ -85,6 +85,7 @@ func TestRepetitionsMakeACell(t *testing.T) {
 // TestRepeat checks that cells without a fault are repeated in rounds, and cells with a fault run
 // once. A resumed run must run only the missing repetitions.
 func TestRepeat(t *testing.T) {
+	t.Parallel()
 	var began []string
 	play := func(w *worker, _ context.Context, s *cellSpec) Cell {
 		if s.Fault == catalog.NoFault {
@@ -152,6 +153,7 @@ func TestRepeat(t *testing.T) {
 // TestRepeatedCell runs two repetitions of a cell. Each must have figures and its own file of
 // responses.
 func TestRepeatedCell(t *testing.T) {
+	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.Repeat = 2
 	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })

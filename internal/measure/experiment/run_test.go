@@ -77,6 +77,7 @@ func TestImpossibleTestsAreSaved(t *testing.T) {
 // with a fault must run at the same time on different workers. Whenever the run is saved, its cells
 // must be in the order of the table.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	var (
 		mu      sync.Mutex
 		running = map[*worker]string{}
@@ -149,6 +150,7 @@ func TestMatrixOnly(t *testing.T) {
 // TestMatrixResumed checks that an interrupted run is resumed with its unfinished and missing cells
 // only. The resumed run must have all cells of the table.
 func TestMatrixResumed(t *testing.T) {
+	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, ctx context.Context, s *cellSpec) Cell {
 		if s.String() == "setnx/pause" {
@@ -339,6 +341,7 @@ func TestBudgetTotalEndsCell(t *testing.T) {
 
 // TestDirtyWorker checks that a worker is replaced if a fault could not be undone on its servers.
 func TestDirtyWorker(t *testing.T) {
+	t.Parallel()
 	var workers []*worker
 	r := matrix(t, "setnx", "pause,crash", func(l *worker, _ context.Context, s *cellSpec) Cell {
 		workers = append(workers, l)

@@ -117,6 +117,7 @@ func TestSchemaTakesRuns(t *testing.T) {
 // be required unless it has omitempty, and nullable if and only if it is a pointer without
 // omitempty.
 func TestSchemaIsTheTypes(t *testing.T) {
+	t.Parallel()
 	s := runSchema(t)
 	b, err := json.Marshal(schemaRun())
 	if err != nil {
@@ -194,6 +195,7 @@ func TestSchemaIsTheTypes(t *testing.T) {
 // TestCommittedRuns checks that the figures of every committed run are consistent, and that the run
 // fits the schema. It validates only every tenth cell, because a validation takes 10 ms of CPU.
 func TestCommittedRuns(t *testing.T) {
+	t.Parallel()
 	s := runSchema(t)
 	err := filepath.WalkDir("../../../results", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != "run.json" {

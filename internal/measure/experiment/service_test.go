@@ -756,6 +756,7 @@ func TestReachableCalls(t *testing.T) {
 // release point is the first call of the release phase with a key that the request used before its
 // claim. If there is no such call, it is the first call of that phase.
 func TestPartsByDefinition(t *testing.T) {
+	t.Parallel()
 	names := []tap.Phase{
 		"mysql BEGIN", "mysql COMMIT", "mysql ROLLBACK", "mysql UPDATE orders", "mysql INSERT wins", "mysql SELECT orders",
 		"redis SET lock:*", "redis DEL lock:*", "redis BLPOP jobs",

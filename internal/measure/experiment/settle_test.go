@@ -32,6 +32,7 @@ func (r *readings) Ledger(context.Context, int64, int) ([]order.Grab, error) {
 // load. If any change deletes rows, the error must report how many, whatever the other changes are.
 // Only a service that may undo grabs may delete rows.
 func TestSettleForgetsNoDeletion(t *testing.T) {
+	t.Parallel()
 	row := func(driver int) order.Grab { return order.Grab{Order: 1, Driver: int64(driver)} }
 	type change struct {
 		name    string
