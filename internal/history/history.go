@@ -33,7 +33,7 @@ const (
 	Claim   = "claim"   // write the winner
 	Release = "release" // release the lock; the Invoke event ends the hold
 	Lost    = "lost"    // the holder learns that its lease is lost
-	Cell    = "cell"    // a cell begins in the run's file; a cell is one strategy under one fault, which the note names
+	Cell    = "cell"    // a cell begins in the file of a run; Strategy names its strategy, and Note its fault
 	Strike  = "strike"  // a fault strikes a grab at the point in the note; OK means that the grab continues
 )
 

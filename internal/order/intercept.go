@@ -42,6 +42,7 @@ type Call struct {
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
 // Intercept returns a Store that passes all calls to around, except those of Begin, Create and Ledger.
+// Package control and the explorer use it to stop the database calls of a grab.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }

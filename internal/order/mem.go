@@ -10,8 +10,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Mem is an in-memory Store, with which tests can run many schedules quickly. It gives the same
-// answers as a database, and grants locks in order of arrival. The zero value is ready to use.
+// Mem is an in-memory Store for the explorer and for tests, which must run many schedules quickly. It
+// gives the same answers as a database, and grants locks in order of arrival. The zero value is ready
+// to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -310,8 +311,8 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// memLock is a lock that contains one element while it is locked. Go serves goroutines that wait to
-// send an element in order of arrival.
+// memLock is a channel that contains one element while the lock is held. If several goroutines wait to
+// send an element, Go serves them in order of arrival.
 type memLock chan struct{}
 
 func newMemLock() memLock { return make(memLock, 1) }

@@ -112,7 +112,8 @@ const (
 	// Fenced stores the fencing token at the read, and compares it at the write.
 	Fenced Guard = "fenced"
 	// Decrement decrements the counter unconditionally. Use it for strategies that decide before
-	// the write which driver gets a unit. If there is only one unit, it works like Naive.
+	// the write which driver gets a unit, because this guard does not check the limit per driver
+	// either. If there is only one unit, it works like Naive.
 	Decrement Guard = "decrement"
 	// Unique inserts the order into a table with a unique key, so that only the first insert
 	// succeeds. It supports only orders with one unit.
@@ -141,8 +142,8 @@ func (g Guard) RefusesUnits(units int) string {
 	return "the guard unique allows one row for each order, so it cannot sell several units"
 }
 
-// LooksFirst reports whether the limit per driver is checked at the read instead of at the write.
-// If so, a driver's simultaneous requests can both pass the check.
+// LooksFirst reports whether the grab checks the limit per driver after its read, because the write does
+// not check it. If so, a driver's simultaneous requests can both pass the check.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
 // setsCounter reports whether a write sets the unit counter to the value that was read, minus one.

@@ -28,8 +28,8 @@ func Commands(around redishook.Hook) redis.Hook {
 	})
 }
 
-// setsUp reports whether a command only sets up a connection. go-redis sends these commands by
-// itself.
+// setsUp reports whether a command only sets up a connection, or prepares it for its next use
+// (UNWATCH). go-redis sends these commands by itself.
 func setsUp(cmd redis.Cmder) bool {
 	return slices.Contains([]string{"hello", "auth", "select", "client", "readonly", "unwatch"}, cmd.Name())
 }

@@ -12,7 +12,7 @@ import (
 //
 // A transaction must send BEGIN, COMMIT and ROLLBACK as statements. The methods of sql.Tx bypass t.
 //
-// After t has refused a step or lost a reply, the connection is not used again. Its state is unknown,
+// After t has refused a call or lost a reply, the connection is not used again. Its state is unknown,
 // as after a network failure. Prepared statements are not supported, so the driver must interpolate
 // arguments (interpolateParams).
 func Connector(c driver.Connector, t Tap, instance, target string, statements *atomic.Uint64) driver.Connector {
