@@ -26,7 +26,7 @@ const (
 // Outcomes lists all outcomes in the order in which tables show them.
 var Outcomes = []Outcome{Grabbed, Taken, Busy, Failed, Timeout}
 
-// Answer is the JSON body of every response to a grab.
+// Answer is the JSON body of the response to a grab, whether the driver won or not.
 type Answer struct {
 	Outcome  Outcome `json:"outcome"`
 	Reason   string  `json:"reason,omitempty"`

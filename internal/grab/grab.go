@@ -311,9 +311,9 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// checkLimit returns order.ErrLimit if the driver has already reached the limit of units per
-// driver. It does nothing if the order has only one unit, or if the guard checks the limit during
-// the write.
+// checkLimit returns order.ErrLimit if the driver has already reached the limit of units per driver.
+// It does nothing if the order has only one unit. It does nothing either if the guard is not Naive,
+// because the write or the strategy then checks the limit.
 func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil

@@ -370,7 +370,8 @@ func (a api) readyz() gin.HandlerFunc {
 	}
 }
 
-// Problem is the response body for every error, except for failed grabs.
+// Problem is the response body for every other error, such as a missing admin token. A failed grab gets
+// an Answer instead.
 type Problem struct {
 	Error string `json:"error"`
 }

@@ -112,7 +112,8 @@ type FenceRaiser interface {
 	RaiseFence(ctx context.Context, key string, fence uint64) error
 }
 
-// Forgetter is a Locker that keeps data about a key even while no client has a lease on it.
+// Forgetter is a Locker that keeps data about a key even while no client has a lease on it. If a request
+// names an order that does not exist, the service calls Forget.
 type Forgetter interface {
 	// Forget deletes the stored data of a key that is no longer needed. If a client locks the key
 	// again, its fencing tokens may restart from the beginning.
@@ -208,8 +209,8 @@ func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Conte
 
 type driverKey struct{}
 
-// WithDriver returns a context that passes the driver ID to an acquire. Without an ID, each acquire
-// counts as a new driver.
+// WithDriver returns a context that passes the driver ID to an acquire, for strategies that store the
+// driver in Redis. Without an ID, each acquire counts as a new driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }
@@ -296,8 +297,8 @@ type Promises struct {
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
 	// Clients shorten their leases by that fraction.
 	Drift float64
-	// Patience is the minimum time for which an acquire waits for a reply, as a fraction of the
-	// TTL. 0 means no minimum.
+	// Patience is how long an acquire waits for a reply before it may fail, as a fraction of the TTL.
+	// 0 means that it may fail at any time.
 	Patience float64
 	// Grace is how long a call waits for the remaining servers after a quorum has replied. 0 means
 	// no limit.
@@ -308,8 +309,8 @@ type Promises struct {
 	// not block other clients for long. The client releases such a lock as soon as another client
 	// waits for it.
 	LateUndone bool
-	// GivesUpAfter is how long an acquire waits at least, even if its client would wait longer. 0
-	// means that it never gives up early.
+	// GivesUpAfter is the shortest time after which an acquire may give up although its client would
+	// wait longer. 0 means that it never gives up early.
 	GivesUpAfter time.Duration
 	// TriesOnce means that an acquire never waits for the lock, but fails if the lock is not free.
 	TriesOnce bool

@@ -26,7 +26,7 @@ var none = Strategy{
 // mysqlCAS takes no lock. It runs UPDATE … WHERE id = ? AND status = 0, and wins if the UPDATE
 // changes a row. It is a control experiment: every check must find it safe.
 //
-// If the commit's reply is lost, the winner recognises its write by the token in the row.
+// If the commit's reply is lost, the winner recognises its write by the token in its ledger row.
 var mysqlCAS = Strategy{
 	Name:       "mysql-cas",
 	Title:      "no lock: one guarded UPDATE decides",
@@ -41,7 +41,7 @@ var mysqlCAS = Strategy{
 }
 
 // mysqlUnique takes no lock. It inserts the winner into a table with a unique key on the order, so
-// a second insert fails. If a reply is lost, the token in the row shows who has won.
+// a second insert fails. If a commit's reply is lost, the token in the ledger row shows who has won.
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",

@@ -58,7 +58,8 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base in which the fields set in own override those of base.
+// variant returns a copy of base with the name, title and failure modes of own. If own sets another of
+// the fields below, it replaces that field of base. All other fields are those of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks
