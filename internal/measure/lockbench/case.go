@@ -49,9 +49,9 @@ func (c Case) processOf(worker int) int {
 
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case for measuring the lowest possible cost of a lock. If workers share a
-// key, this is a single worker, because no lock is faster than one worker that makes all round
-// trips in sequence.
+// forFloor returns the case in which the floor runs for comparison with c. If workers share a key, the
+// floor has a single worker, because workers that share a lock also make their round trips one after
+// another.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

@@ -74,7 +74,7 @@ type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure
 	Values         []float64
-	OverFloor      []float64 // lock cost divided by the lowest possible cost, within each round
+	OverFloor      []float64 // lock cost divided by the floor's cost, within each round
 	Median         *float64
 	MedianRatio    *float64
 }

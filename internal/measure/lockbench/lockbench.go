@@ -1,6 +1,7 @@
 // Package lockbench measures the cost of a lock by itself, without HTTP and without a grab. It
-// compares our own locks with libraries. It also compares all of them with two PINGs, because no
-// Redis lock can be acquired and released faster.
+// compares our own locks with libraries, and all of them with the floor. The floor sends two PINGs,
+// because a lock in Redis needs one request to acquire and one to release. Only a lock that avoids
+// requests can cost less, for example by passing the lock on within a process.
 //
 // The input is a Config, which names the subjects (locks), the cases (how many workers compete for
 // how many keys) and the number of rounds. The output is a Result, with a Row for each subject in
@@ -11,8 +12,8 @@
 // shuffles. The benchmark compares figures only within a round, so changes in machine speed favor
 // no subject.
 //
-// The workers run in two processes, because the benchmark measures locks between processes. For one
-// slice, pool.run tells each worker process what to do and when to begin. worker.loop acquires and
+// In most cases, the workers run in at least two processes, because the locks must work between
+// processes. For one slice, pool.run tells each worker process what to do and when to begin. worker.loop acquires and
 // releases the lock, and reports each acquisition as a Hold. Finally, measure computes the slice's
 // figures, and Result.row combines the slices of all rounds.
 package lockbench

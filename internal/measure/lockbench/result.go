@@ -60,8 +60,8 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio is the lock's cost divided by the lowest possible cost. The function cost says which
-	// figure is the cost in each case.
+	// Ratio is the lock's cost divided by the floor's cost. The function cost says which figure is the
+	// cost in each case.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`

@@ -19,11 +19,11 @@ type Subject struct {
 	Peer bool // whether this lock comes from a library
 }
 
-// Floor is the name of a pseudo-lock that shows how cheap a lock in Redis can be at best.
+// Floor is the name of the pseudo-lock with which all locks are compared.
 const Floor = "floor"
 
-// floor sends one PING to acquire and one to release. No Redis lock can be faster than these two
-// round trips.
+// floor sends one PING to acquire and one to release. A lock in Redis is not faster than these two
+// round trips, unless it avoids some of them. For example, handoff passes the lock on within a process.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
