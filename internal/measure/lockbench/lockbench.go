@@ -1,7 +1,7 @@
 // Package lockbench measures the cost of a lock by itself, without HTTP and without a grab. It
 // compares our own locks with libraries, and all of them with the floor. The floor sends two PINGs,
-// because a lock in Redis needs one request to acquire and one to release. Only a lock that avoids
-// requests can cost less, for example by passing the lock on within a process.
+// because a lock in Redis needs one request to acquire and one to release. Only a lock that avoids or
+// combines requests can cost less, as handoff does in some cases.
 //
 // The input is a Config, which names the subjects (locks), the cases (how many workers compete for
 // how many keys) and the number of rounds. The output is a Result, with a Row for each subject in
@@ -13,9 +13,9 @@
 // no subject.
 //
 // In most cases, the workers run in at least two processes, because the locks must work between
-// processes. For one slice, pool.run tells each worker process what to do and when to begin. worker.loop acquires and
-// releases the lock, and reports each acquisition as a Hold. Finally, measure computes the slice's
-// figures, and Result.row combines the slices of all rounds.
+// processes. For one slice, pool.run tells each worker process what to do and when to begin. In each
+// worker, the function loop acquires and releases the lock, and returns each acquisition as a Hold.
+// Finally, measure computes the slice's figures, and Result.row combines the slices of all rounds.
 package lockbench
 
 import (

@@ -23,7 +23,7 @@ type Subject struct {
 const Floor = "floor"
 
 // floor sends one PING to acquire and one to release. A lock in Redis is not faster than these two
-// round trips, unless it avoids some of them. For example, handoff passes the lock on within a process.
+// round trips, unless it avoids requests or combines them, as handoff does in some cases.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
