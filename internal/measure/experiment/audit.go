@@ -266,8 +266,8 @@ type probes struct {
 }
 
 // probeAll probes each order with a new driver after the load. If a probe is answered "taken" but the
-// ledger has no row for the order, probeAll probes the order again later. The reason is that the
-// service may only have reserved the order for a limited time.
+// ledger has no row for the order, probeAll probes the order again later, because the service may have
+// reserved the order for a limited time.
 func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

@@ -162,7 +162,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// begin prepares the instances, and opens the orders of a test. It returns the first of them.
+// begin prepares the instances, and opens the orders of a test. It returns the first order's ID.
 func (w *worker) begin(ctx context.Context, s lock.Strategy, c *Cell, of *workload, au *auditor) (first int64, err error) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
 		return 0, err

@@ -256,8 +256,8 @@ func (in *injection) outlived() string {
 		"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", in.lease())
 }
 
-// holdsLock reports whether the driver of a user's service has its lock at this point, but has not written yet. If the
-// fault delays a reply, the server has granted the lock.
+// holdsLock reports whether the driver of a user's service has its lock at this point, but has not written yet. This is
+// also true before an acquire whose reply the fault delays, because the server grants the lock before the reply.
 func (in *injection) holdsLock(p fault.Point) bool {
 	return p.InWork() || in.fault.RepliesAfter > 0 && slices.ContainsFunc(in.trail.calls[fault.Alone], func(c control.Call) bool {
 		return c.Phase == p.Phase && c.N == p.N && acquiresKey(c)

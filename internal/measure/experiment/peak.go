@@ -43,8 +43,9 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return bestOf(attempts, w.isHeld, search)
 }
 
-// bestOf returns the last attempt that was held, which has the highest rate, or the last attempt if
-// none was. Its verdict, with the figures that explain it, comes from the attempt with the worst failure.
+// bestOf returns the attempt with the highest rate that the strategy sustained, or the last attempt if it
+// sustained none. Its verdict, with the figures that explain it, comes from the attempt with the worst
+// failure.
 func bestOf(attempts []Cell, held func(Cell) bool, search *Peak) Cell {
 	var best, bad *Cell
 	exclusive := new(Yes)

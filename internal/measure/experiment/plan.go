@@ -70,8 +70,8 @@ func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse returns a result with a reason, such as "n/a", for a test that cannot run. It returns nil
-// if the test can run.
+// excuse returns a result for a test that cannot run, with a verdict such as n/a and the reason. It
+// returns nil if the test can run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
 		return cfg.notRun(s, catalog.NA, why)

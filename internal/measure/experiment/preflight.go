@@ -113,8 +113,9 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	return ctx.Err()
 }
 
-// inspectFirst sends a few requests with each strategy of the user's service before the run
-// measures anything. It does nothing if the service has too few orders for them.
+// inspectFirst sends a few requests with each strategy of the user's service before the run measures
+// anything. It does nothing if the run takes its orders from -first-order and cannot open more, because
+// the requests would use up some of them.
 //
 // If the first two strategies fail, the settings are probably wrong, so the run ends. Otherwise, it
 // leaves out the strategies that fail.

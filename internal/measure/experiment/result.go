@@ -163,7 +163,8 @@ type Cell struct {
 	// the service may not undo wins.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
-	// SettleMS is how long the ledger took to stop changing. It is nil if one read was enough.
+	// SettleMS is how long the program read the ledger after the probes, until the ledger had stayed
+	// unchanged for long enough. It is nil if one read was enough.
 	SettleMS            *float64 `json:"settle_ms,omitempty"`
 	StuckOrders         *int     `json:"stuck_orders"`
 	PhantomGrabs        *int     `json:"phantom_grabs"`

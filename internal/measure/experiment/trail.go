@@ -71,8 +71,9 @@ func (t *trails) get(strategy string, record func() (trail, error)) (_ trail, er
 	return r.trail, err
 }
 
-// Trails returns the remote calls that each strategy makes without a fault, by strategy and by role
-// of the driver. To record them, it starts its own servers.
+// Trails returns the remote calls that each strategy makes without a fault, by strategy and by role of
+// the driver. To record them, it starts its own servers. A test compares them with the calls in the
+// explorer.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
