@@ -72,7 +72,8 @@ type Level struct {
 	Waiting     int `json:"waiting"`   // the number of queued schedules
 }
 
-// Finding is the shortest known failure of one property.
+// Finding is the shortest known failure of one property. With Config.Kind, it is the shortest one of its
+// group.
 type Finding struct {
 	Violation
 	Steps    []schedule.Step

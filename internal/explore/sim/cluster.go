@@ -67,7 +67,7 @@ type Cluster struct {
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
-	mistake      string   // a broken promise that needs no schedule; "" if there is none
+	mistake      string   // the promise that the lock has broken even without competitors; "" if there is none
 
 	// alsoCommutes is an extra rule for skipping schedules. Tests set it to a wrong rule, to check
 	// that they notice the mistake.

@@ -50,7 +50,7 @@ func newEtcdServer(name string) *etcdServer {
 func (s *etcdServer) disconnect() {} // a lease does not depend on a connection
 
 // timePassed sends the watch events that the server could not send while it was down. It is called
-// after a pause and after the server has come back.
+// whenever time has passed, and when the server can be reached again.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

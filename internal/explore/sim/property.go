@@ -19,8 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step of a schedule. It reads events and state, but never
-// changes them.
+// oracle checks the properties after each step of a schedule. It reads the step's events, and records in
+// each actor how far its grab has got. At the end, it makes a few grabs with new drivers.
 type oracle struct {
 	cluster *Cluster
 	world   *world

@@ -28,7 +28,7 @@ type redisServer struct {
 	touched     map[*server.Peer]bool // whether another connection may have written since the WATCH, by connection
 	dirty       bool                  // whether the cached contents are out of date
 	seen        string                // the contents after the last call, for noteOverwrittenLocked
-	data        string
+	data        string                // the cached contents
 }
 
 func newRedisServer(name string) (*redisServer, error) {
