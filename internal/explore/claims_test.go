@@ -10,6 +10,7 @@ import (
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
+	_ "grablab/internal/grab/lock/peers" // fills lock.Peers
 )
 
 // TestMarkUnclaimed checks which failures count as claimed. Only the faults in a failure's own schedule

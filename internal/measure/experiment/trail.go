@@ -71,29 +71,6 @@ func (t *trails) get(strategy string, record func() (trail, error)) (_ trail, er
 	return r.trail, err
 }
 
-// Trails returns the remote calls that each strategy makes without a fault, by strategy and by role of
-// the driver. To record them, it starts its own servers. A test compares them with the calls in the
-// explorer.
-func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
-	for _, s := range cfg.Strategies {
-		cfg.Stack.Needs |= s.Needs
-	}
-	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
-	defer func() { err = errors.Join(err, w.close()) }()
-	if err != nil {
-		return nil, err
-	}
-	calls := map[string]map[fault.Role][]control.Call{}
-	for _, s := range cfg.Strategies {
-		t, err := w.recorder().record(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		calls[s.Name] = t.calls
-	}
-	return calls, nil
-}
-
 // These settings are for dry runs. A dry run sends a few requests without a fault, to record their
 // remote calls.
 const (

@@ -1,4 +1,4 @@
-package explore
+package experiment
 
 import (
 	"cmp"
@@ -11,25 +11,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/explore"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	_ "grablab/internal/grab/lock/peers" // fills lock.Peers
-	"grablab/internal/measure/experiment"
 	"grablab/internal/service/control"
-	"grablab/internal/service/instance"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
-	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 )
-
-func TestMain(m *testing.M) {
-	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
-}
 
 // TestTrailsAreTheExplorers checks that a dry run records the same calls of a grab as the explorer. If it
 // missed a call, a run would never inject a fault there.
@@ -44,36 +37,37 @@ func TestTrailsAreTheExplorers(t *testing.T) {
 			}
 		}
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	cfg := small(t, kind, strategies...)
+	for _, s := range cfg.Strategies {
+		cfg.Stack.Needs |= s.Needs
 	}
-	cfg := experiment.Scenarios[0].Config
-	cfg.Instances, cfg.OnLost, cfg.Exe, cfg.Out, cfg.Log = 2, grab.Abort, exe, t.TempDir(), t.Output()
-	cfg.Stack.Kind = kind
-	for _, name := range strategies {
-		s, err := lock.Find(name)
-		if err != nil {
+	w, err := openWorker(t.Context(), cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+	defer func() {
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	stacktest.Check(t, err)
+	recorded := map[string]trail{}
+	for _, s := range cfg.Strategies {
+		if recorded[s.Name], err = w.recorder().record(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		cfg.Strategies = append(cfg.Strategies, s)
 	}
-	recorded, err := experiment.Trails(t.Context(), cfg)
-	stacktest.Check(t, err)
-	for _, name := range strategies {
-		t.Run(name, func(t *testing.T) {
+	for _, s := range cfg.Strategies {
+		t.Run(s.Name, func(t *testing.T) {
 			bubble := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
-			known, err := trailOf(bubble, name)
+			known, err := exploredTrail(bubble, s)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for role, steps := range map[fault.Role][]schedule.Step{
 				fault.Alone: known.Alone, fault.Waiting: known.Waiting, fault.HandingOver: known.HandingOver,
 			} {
-				if slices.Contains(partings[name], role) {
+				if slices.Contains(partings[s.Name], role) {
 					continue
 				}
-				if got, want := recordedTrail(recorded[name][role]), knownTrail(steps); !slices.Equal(got, want) {
+				if got, want := recordedTrail(recorded[s.Name].calls[role]), knownTrail(steps); !slices.Equal(got, want) {
 					t.Errorf("%s: the dry run has the calls\n\t%s\nand the explorer has\n\t%s", cmp.Or(role, "alone"),
 						strings.Join(got, ", "), strings.Join(want, ", "))
 				}
@@ -139,24 +133,20 @@ func normalise(trail []string) []string {
 	return once
 }
 
-// trail lists the calls of grabs without faults, in order. Package experiment records the
-// same calls on real servers. Each step is of kind schedule.Call.
-type trail struct {
+// explorerTrail lists the calls of grabs without faults in the explorer, in order. Each step is of kind
+// schedule.Call.
+type explorerTrail struct {
 	Alone       []schedule.Step // the calls of a driver that renews its lease once, if the strategy renews
 	Waiting     []schedule.Step // the calls of a driver that waits for a holder; the holder gives up at its read
 	HandingOver []schedule.Step // the release calls of a holder that gives up at its claim while a driver waits
 }
 
-// trailOf executes the grabs of a strategy. Their schedules leave no choice: a driver
+// exploredTrail executes the grabs of a strategy in the explorer. Their schedules leave no choice: a driver
 // continues until it has to wait.
-func trailOf(bubble Bubble, strategy string) (t trail, err error) {
-	cfg, err := Config{Actors: 2, Wait: 2 * time.Minute}.withDefaults()
-	if err != nil {
-		return t, err
-	}
-	set, err := newSetting(cfg, strategy)
-	if err != nil {
-		return t, err
+func exploredTrail(bubble sim.Bubble, s lock.Strategy) (t explorerTrail, err error) {
+	set := sim.Setting{
+		Strategy: s, Guard: s.Guard, OnLost: grab.Abort, TTL: explore.DefaultTTL, Wait: 2 * time.Minute, Nodes: explore.DefaultNodes,
+		Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}},
 	}
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -198,7 +188,7 @@ func trailOf(bubble Bubble, strategy string) (t trail, err error) {
 		t.HandingOver = slices.DeleteFunc(w.callsOf(a), func(s schedule.Step) bool { return s.Phase != string(tap.Release) })
 	}
 	if w.err != nil {
-		return t, fmt.Errorf("explore: the trail of %s: %w", strategy, w.err)
+		return t, fmt.Errorf("the explorer's trail of %s: %w", s.Name, w.err)
 	}
 	return t, nil
 }
@@ -214,7 +204,7 @@ var errTrail = errors.New("a step cannot be made")
 
 // trace executes the steps so far, followed by steps of the cluster's choice.
 func (w *walk) trace() *search.Trace {
-	t, err := w.cluster.Execute(&sim.Limits{Bounds: search.Cost{Preemptions: MaxPreemptions}}, search.Task{Steps: w.steps})
+	t, err := w.cluster.Execute(&sim.Limits{Bounds: search.Cost{Preemptions: explore.MaxPreemptions}}, search.Task{Steps: w.steps})
 	if err != nil && w.err == nil {
 		w.err = err
 	}
@@ -258,7 +248,7 @@ func (w *walk) goOn(actor string, until func(schedule.Step) bool) {
 }
 
 // callsOf returns the calls of an actor in the complete schedule. It omits subscriptions,
-// because package experiment does not see them, and numbers the remaining calls anew.
+// because a dry run does not see them, and numbers the remaining calls anew.
 func (w *walk) callsOf(actor string) []schedule.Step {
 	record, err := w.cluster.Replay(w.steps)
 	if err != nil && w.err == nil {
