@@ -14,7 +14,6 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/measure/stat"
 	"grablab/internal/order"
-	"grablab/internal/testbed/proc"
 )
 
 // newGrabber returns a function that creates an order in memory and grabs it. Each grab takes a lock
@@ -76,11 +75,11 @@ func BenchmarkRecording(b *testing.B) {
 	perGrab := func(recorder history.Recorder) float64 {
 		next := newGrabber(b, recorder)
 		runtime.GC()
-		before := proc.CPUTime()
+		before := cpuTime()
 		for range grabs {
 			next()
 		}
-		return float64(proc.CPUTime()-before) / grabs
+		return float64(cpuTime()-before) / grabs
 	}
 	for b.Loop() {
 		var more, bare []float64

@@ -16,7 +16,6 @@ import (
 	"grablab/internal/grab/trace"
 	"grablab/internal/order"
 	"grablab/internal/tap"
-	"grablab/internal/testbed/proc"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -127,14 +126,14 @@ func BenchmarkTrace(b *testing.B) {
 	b.Run("nil", func(b *testing.B) {
 		b.ReportAllocs()
 		var none *trace.Tracer
-		before := proc.CPUTime()
+		before := cpuTime()
 		for b.Loop() {
 			for range spansOfGrab {
 				_, span := none.Begin(context.Background(), trace.Work)
 				span.End()
 			}
 		}
-		b.ReportMetric(float64(proc.CPUTime()-before)/float64(b.N), "cpu-ns/op")
+		b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
 	})
 	for name, tracer := range map[string]*trace.Tracer{
 		"off": nil,
@@ -143,11 +142,11 @@ func BenchmarkTrace(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			next := newTracedGrabber(b, nil, tracer)
-			before := proc.CPUTime()
+			before := cpuTime()
 			for b.Loop() {
 				next()
 			}
-			b.ReportMetric(float64(proc.CPUTime()-before)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
 		})
 		tracer.Close()
 	}

@@ -52,10 +52,10 @@ func BenchmarkSetnx(b *testing.B) {
 			}
 		}
 		ratio := stat.Ratio(took[1], took[0])
-		b.Logf("raw %v µs, setnx %v µs, setnx/raw %v over %d rounds of %d", stat.Median(took[0]), stat.Median(took[1]), ratio, rounds, ops)
+		b.Logf("raw %.3f µs, setnx %.3f µs, setnx/raw %.3f over %d rounds of %d", stat.Median(took[0]), stat.Median(took[1]), ratio, rounds, ops)
 		b.ReportMetric(ratio.Median, "setnx/raw")
 		if ratio.Low > bound {
-			b.Errorf("setnx costs %v times the raw commands, want at most %v", ratio, bound)
+			b.Errorf("setnx costs %.3f times the raw commands, want at most %v", ratio, bound)
 		}
 	}
 }
@@ -115,10 +115,10 @@ func BenchmarkWatchdogWake(b *testing.B) {
 			added[i] = wakes[i] - needed*trips[i]
 		}
 		delay := stat.Median(added)
-		b.Logf("round trip %v µs, release to acquired %v µs, without %d round trips %v µs, over %d rounds of %d", stat.Median(trips), stat.Median(wakes), needed, delay, rounds, handoffs)
+		b.Logf("round trip %.3f µs, release to acquired %.3f µs, without %d round trips %.3f µs, over %d rounds of %d", stat.Median(trips), stat.Median(wakes), needed, delay, rounds, handoffs)
 		b.ReportMetric(stat.Ratio(wakes, trips).Median, "trips/wake")
 		if delay.Low > own {
-			b.Errorf("a waiter has the lock %v µs later than %d round trips after the release, want at most %d µs", delay, needed, own)
+			b.Errorf("a waiter has the lock %.3f µs later than %d round trips after the release, want at most %d µs", delay, needed, own)
 		}
 	}
 }

@@ -63,8 +63,8 @@ func BenchmarkClaims(b *testing.B) {
 				}
 			}
 		}
-		b.Logf("CHECK: %.1f µs, in round trips %v over %d rounds of %d", stat.Median(took[check]).Median, stat.Ratio(took[check], took[ping]), rounds, ops)
-		b.Logf("EVAL/EVALSHA: %v", stat.Ratio(took[eval], took[evalsha]))
-		b.Logf("pcall/call: %v", stat.Ratio(took[pcall], took[evalsha]))
+		b.Logf("CHECK: %.1f µs, in round trips %.3f over %d rounds of %d", stat.Median(took[check]).Median, stat.Ratio(took[check], took[ping]), rounds, ops)
+		b.Logf("EVAL/EVALSHA: %.3f", stat.Ratio(took[eval], took[evalsha]))
+		b.Logf("pcall/call: %.3f", stat.Ratio(took[pcall], took[evalsha]))
 	}
 }

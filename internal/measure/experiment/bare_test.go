@@ -64,7 +64,7 @@ func BenchmarkStore(b *testing.B) {
 			if i > 0 {
 				ratio := stat.Ratio(rate[i], rate[0])
 				b.ReportMetric(ratio.Median, w.name+"/bare")
-				b.Logf("%s/bare: %v, median of %d rounds with its 95 %% interval", w.name, ratio, rounds)
+				b.Logf("%s/bare: %.3f, median of %d rounds with its 95 %% interval", w.name, ratio, rounds)
 			}
 		}
 	}

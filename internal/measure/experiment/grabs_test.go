@@ -75,7 +75,7 @@ func BenchmarkGrabs(b *testing.B) {
 		b.ReportMetric(stat.Median(a).Median, "service-grabs/s")
 		b.ReportMetric(stat.Median(v).Median, "sql-grabs/s")
 		b.ReportMetric(ratio.Median, "service/sql")
-		b.Logf("grabs/s, two instances/bare SQL: %v, median of %d rounds with its 95 %% interval", ratio, rounds)
+		b.Logf("grabs/s, two instances/bare SQL: %.3f, median of %d rounds with its 95 %% interval", ratio, rounds)
 		if ratio.High < 0.5 {
 			b.Errorf("the service reaches less than half the rate of the same SQL sent directly")
 		}

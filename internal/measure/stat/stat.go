@@ -3,7 +3,6 @@
 package stat
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
@@ -53,9 +52,4 @@ func Ratio(a, b []float64) Interval {
 		ratios[i] = a[i] / b[i]
 	}
 	return Median(ratios)
-}
-
-// String formats the median and its interval, such as "1.046 [1.010, 1.093]".
-func (i Interval) String() string {
-	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)
 }

@@ -105,11 +105,11 @@ func TestListenersCost(t *testing.T) {
 		}
 	}
 	ratio := stat.Ratio(with, alone)
-	t.Logf("answers a second alone %v, with %d listeners %v: %v of that, over %d pairs of %v; they heard %d kB", stat.Median(alone), listeners, stat.Median(with), ratio, pairs, slice, heard.Load()/1000)
+	t.Logf("answers a second alone %.3f, with %d listeners %.3f: %.3f of that, over %d pairs of %v; they heard %d kB", stat.Median(alone), listeners, stat.Median(with), ratio, pairs, slice, heard.Load()/1000)
 	if heard.Load() == 0 {
 		t.Error("the clients received nothing")
 	}
 	if ratio.Median < 0.95 {
-		t.Errorf("ten clients reduce the rate by more than 5 %%: %v", ratio)
+		t.Errorf("ten clients reduce the rate by more than 5 %%: %.3f", ratio)
 	}
 }

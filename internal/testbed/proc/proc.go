@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
-	"time"
 )
 
 // NewProcessGroup gives cmd its own process group, so that Ctrl-C in a terminal does not reach it.
@@ -48,15 +47,6 @@ func KillRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 func IsOwn(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Getuid()
-}
-
-// CPUTime returns the processor time that this process has used.
-func CPUTime() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic("proc: " + err.Error()) // cannot fail for a running process
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // firstPassed is the file descriptor of a child process's first ExtraFile.
