@@ -166,7 +166,7 @@ func fields(s *settings) any {
 	for _, st := range c.Strategies {
 		names = append(names, st.Name)
 	}
-	c.Strategies, c.Stack.Needs, c.Stack.Log = nil, 0, nil
+	c.Strategies, c.Stack.Needs = nil, 0
 	return struct {
 		settings
 		names []string

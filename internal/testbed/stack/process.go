@@ -64,7 +64,6 @@ func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []s
 	if err != nil {
 		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
 	}
-	s.log.Debug("started", "process", p.Name, "pid", p.Pid())
 	return nil
 }
 

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -54,8 +53,6 @@ type Config struct {
 	// Logs is the directory for the output of the instances. If it is empty, they use the stack's own
 	// directory, like the servers. Close deletes that directory.
 	Logs string
-
-	Log *slog.Logger // if nil, nothing is logged
 }
 
 // RunsRedis returns the topology of the Redis servers. The default is a single server.
@@ -98,7 +95,6 @@ type Stack struct {
 	// Dir is the stack's temporary folder, which Close removes.
 	Dir string
 
-	log    *slog.Logger
 	logs   string
 	reaper *reaper
 
@@ -119,7 +115,6 @@ const (
 // Start starts the servers in cfg and waits until they respond. They run until Close is called,
 // even if ctx ends. If Start fails, it leaves no process and no file behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
-	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	start, ok := starts[cfg.Kind]
 	if !ok {
 		return nil, fmt.Errorf("%w: unknown stack %q: use one of %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
@@ -131,7 +126,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		return nil, err
 	}
 	s := &Stack{
-		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, logs: cmp.Or(cfg.Logs, reaper.dir), reaper: reaper,
+		Kind: cfg.Kind, Dir: reaper.dir, logs: cmp.Or(cfg.Logs, reaper.dir), reaper: reaper,
 		servers: map[string]server{}, minis: map[string]*miniredis.Miniredis{},
 	}
 	if err := start(ctx, s, cfg); err != nil {

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -432,17 +430,28 @@ func TestCancelledStart(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			log := &startLog{Handler: slog.NewTextHandler(io.Discard, nil), at: at, then: cancel}
-			s, err := stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: everything, Log: slog.New(log)})
+			var pids []int // processes that the stack had started before the cancellation
+			var watch sync.WaitGroup
+			watch.Go(func() {
+				defer cancel()
+				for ; len(pids) == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+					if logs, _ := filepath.Glob(filepath.Join(os.TempDir(), "grablab-*", at+".log")); len(logs) > 0 {
+						pids = childrenIn(filepath.Dir(logs[0]))
+					}
+				}
+			})
+			s, err := stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: everything})
+			cancel()
+			watch.Wait()
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("Start: got %v, %v", s, err)
 			}
-			for _, pid := range log.pids {
+			for _, pid := range pids {
 				if stack.Alive(pid) {
 					t.Errorf("process %d still runs", pid)
 				}
 			}
-			if len(log.pids) == 0 {
+			if len(pids) == 0 {
 				t.Error("nothing had been started")
 			}
 			mustBeEmpty(t, os.TempDir())
@@ -450,34 +459,15 @@ func TestCancelledStart(t *testing.T) {
 	}
 }
 
-// startLog is a log handler that records the IDs of started processes. at is the name of a process.
-// When that process has started, the handler calls the function then.
-type startLog struct {
-	slog.Handler
-	at   string
-	then func()
-
-	mu   sync.Mutex
-	pids []int
-}
-
-func (l *startLog) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l *startLog) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.Attrs(func(a slog.Attr) bool {
-		switch a.Key {
-		case "pid":
-			l.pids = append(l.pids, int(a.Value.Int64()))
-		case "process":
-			if a.Value.String() == l.at {
-				l.then()
-			}
+// childrenIn returns the IDs of the processes that the stack in this folder has started.
+func childrenIn(dir string) (pids []int) {
+	files, _ := os.ReadDir(filepath.Join(dir, "children"))
+	for _, file := range files {
+		if pid, err := strconv.Atoi(file.Name()); err == nil {
+			pids = append(pids, pid)
 		}
-		return true
-	})
-	return nil
+	}
+	return pids
 }
 
 func mustBeEmpty(t *testing.T, dir string) {
