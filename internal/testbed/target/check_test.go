@@ -6,34 +6,39 @@ import (
 	"testing"
 )
 
-// TestChecks gives each check of a single flag valid and invalid values.
-func TestChecks(t *testing.T) {
+// errorOf returns a function that parses text and returns only the error.
+func errorOf[T any](parse func(string) (T, error)) func(string) error {
+	return func(text string) error { _, err := parse(text); return err }
+}
+
+// TestParsers gives each parser of a single flag valid and invalid values.
+func TestParsers(t *testing.T) {
 	for _, tt := range []struct {
-		check  func(string) error
+		parse  func(string) error
 		valid  []string
 		broken map[string]string // invalid values, each with a part of its error
 	}{
-		{CheckPath, []string{"/", "/orders/{order}/grab", "/o/{order_uuid}?d={driver}", "/o/{driver_name}/{driver_uuid}"}, map[string]string{
+		{errorOf(ParsePath), []string{"/", "/orders/{order}/grab", "/o/{order_uuid}?d={driver}", "/o/{driver_name}/{driver_uuid}"}, map[string]string{
 			"": "must be a path", "orders": "must be a path", "http://h/": "must be a path", "/a b": "must be a path", "/a#b": "must be a path", "/a\tb": "must be a path", "/{count}": "count",
 		}},
-		{CheckBody, []string{"", "{}", `{"o":{order},"d":{driver}}`, `"{order_uuid}" "{driver_uuid}" "{driver_name}"`}, map[string]string{`{"n":{first}}`: "first"}},
-		{CheckHeader, []string{"X-User: {driver}", "X:", "X-Y:{order}"}, map[string]string{"X-User": "NAME: VALUE", "X User: 1": "NAME: VALUE", "X: a\nb": "NAME: VALUE", "X: {count}": "X: ", ": 1": "NAME: VALUE"}},
-		{CheckOpening, []string{
+		{errorOf(ParseBody), []string{"", "{}", `{"o":{order},"d":{driver}}`, `"{order_uuid}" "{driver_uuid}" "{driver_name}"`}, map[string]string{`{"n":{first}}`: "first"}},
+		{errorOf(ParseHeader), []string{"X-User: {driver}", "X:", "X-Y:{order}"}, map[string]string{"X-User": "NAME: VALUE", "X User: 1": "NAME: VALUE", "X: a\nb": "NAME: VALUE", "X: {count}": "X: ", ": 1": "NAME: VALUE"}},
+		{errorOf(ParseOpening), []string{
 			"/orders", "POST /o", `put /o {"n":{count}} -> .data.firstId`, `/o -> header:Location~"/o/(.+)$"`, "sql: UPDATE o SET s = 0 WHERE id = {order}", "sql:DELETE FROM o WHERE id BETWEEN {first} AND {last}",
 		}, map[string]string{
 			"": "must be a call", "orders": "must be a call", "POST orders": "must be a call", "P(ST /o": "must be a call", "/o {driver}": "driver", "/o{order}": "order", "/o -> id": "must say where the id is", "/o ->": "must say where the id is",
 			"sql:": "{order}", "sql: DELETE FROM o WHERE id = {order} OR id > {first}": "{order}", "sql: DELETE FROM o WHERE d = {driver}": "driver",
 		}},
-		{func(text string) error { _, err := ParseMethod(text); return err }, []string{"get", "POST", "GRAB-IT"}, map[string]string{"": "must be a method", "P ST": "must be a method", "P/ST": "must be a method"}},
+		{errorOf(ParseMethod), []string{"get", "POST", "GRAB-IT"}, map[string]string{"": "must be a method", "P ST": "must be a method", "P/ST": "must be a method"}},
 	} {
 		for _, text := range tt.valid {
-			if err := tt.check(text); err != nil {
-				t.Errorf("check(%q): %v", text, err)
+			if err := tt.parse(text); err != nil {
+				t.Errorf("parse(%q): %v", text, err)
 			}
 		}
 		for text, want := range tt.broken {
-			if err := tt.check(text); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("check(%q) = %v, want …%s…", text, err, want)
+			if err := tt.parse(text); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("parse(%q) = %v, want …%s…", text, err, want)
 			}
 		}
 	}

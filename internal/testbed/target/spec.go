@@ -53,29 +53,17 @@ func ParseMethod(text string) (string, error) {
 	return text, nil
 }
 
-// CheckPath returns an error if text is not a valid path for a grab request.
-func CheckPath(text string) error {
-	_, err := parsePathTemplate(text, grabSlots...)
-	return err
-}
+// ParsePath parses the path of a grab request.
+func ParsePath(text string) (Template, error) { return parsePathTemplate(text, grabSlots...) }
 
-// CheckBody returns an error if text is not a valid body for a grab request.
-func CheckBody(text string) error {
-	_, err := ParseTemplate(text, grabSlots...)
-	return err
-}
+// ParseBody parses the body of a grab request.
+func ParseBody(text string) (Template, error) { return ParseTemplate(text, grabSlots...) }
 
-// CheckHeader returns an error if text is not a valid header.
-func CheckHeader(text string) error {
-	_, err := parseHeaders([]string{text})
-	return err
-}
+// ParseHeader parses a single header of a grab request.
+func ParseHeader(text string) ([]Header, error) { return parseHeaders([]string{text}) }
 
-// CheckOpening returns an error if text is not a valid description of how to open orders.
-func CheckOpening(text string) error {
-	_, err := parseOpening([]string{text})
-	return err
-}
+// ParseOpening parses a call or a single SQL statement that opens orders.
+func ParseOpening(text string) (*Opening, error) { return parseOpening([]string{text}) }
 
 func parsePathTemplate(text string, names ...string) (Template, error) {
 	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {

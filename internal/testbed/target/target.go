@@ -232,8 +232,8 @@ func (spec Spec) shape() (*Shape, error) {
 		body = ""
 	}
 	err = cmp.Or(err,
-		field("path", &s.Path)(parsePathTemplate(cmp.Or(spec.Path, ownPath), grabSlots...)),
-		field("body", &s.Body)(ParseTemplate(body, grabSlots...)),
+		field("path", &s.Path)(ParsePath(cmp.Or(spec.Path, ownPath))),
+		field("body", &s.Body)(ParseBody(body)),
 		field("header", &s.Header)(parseHeaders(spec.Headers)),
 		field("grabbed", &s.Grabbed)(ParseRule(cmp.Or(spec.Grabbed, ownGrabbed))),
 		field("taken", &s.Taken)(ParseRule(cmp.Or(spec.Taken, ownTaken))),
