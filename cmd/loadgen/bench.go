@@ -54,11 +54,6 @@ func newBenchSettings() *benchSettings {
 	return s
 }
 
-var benchRules = append([]flags.Rule{
-	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "-stack local starts its own servers and takes no addresses", Do: "add -stack external"},
-	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "every benchmark needs a Redis server, and its address is missing", Do: "add -redis ADDR or -sentinel ADDR"},
-}, instance.SentinelRules...)
-
 // parseBench parses the flags of the bench command. It returns a flags.HelpError for -h, and an
 // error that wraps flags.ErrUsage for invalid flags.
 func parseBench(args []string) (*benchSettings, error) {
@@ -71,7 +66,7 @@ func parseBench(args []string) (*benchSettings, error) {
 		s.Seed = uint64(rand.Uint32())
 	}
 	external := s.Stack.Kind == stack.External
-	if err := flags.Check(benchRules, line, map[string]bool{"stack external": external}); err != nil {
+	if err := flags.Check(slices.Concat(rules["bench"], instance.SentinelRules), line, map[string]bool{"stack external": external}); err != nil {
 		return nil, flags.Usage("%w", err)
 	}
 	if external && !line.Given("strategies") {

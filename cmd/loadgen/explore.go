@@ -86,14 +86,6 @@ func (s *exploreSettings) flags() []flags.Flag {
 // single search instead of a series of different ones.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
-var exploreRules = []flags.Rule{
-	{
-		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
-		Excludes: "-replay", Wrong: "with -replay, the schedule file determines every step", Do: "leave out this flag",
-	},
-	{Flags: "shortest", Excludes: "-everything", Wrong: "-shortest stops at the first failure, but -everything continues after it", Do: "use only one of these flags"},
-}
-
 func newExploreSettings() *exploreSettings {
 	return &exploreSettings{out: filepath.Join(resultsDir, "explore"), Config: explore.Usual()}
 }
@@ -106,7 +98,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flags.Check(exploreRules, line, nil); err != nil {
+	if err := flags.Check(rules["explore"], line, nil); err != nil {
 		return nil, flags.Usage("%w", err)
 	}
 	s.bounded = slices.ContainsFunc(boundFlags, line.Given)

@@ -5,7 +5,7 @@
 // To read the code, start at commands and run. Most commands have three steps: they parse flags
 // into settings, check that the flags fit together, and call the package that does the work. The
 // run command fills a table. Each cell of the table is the test of one strategy under one fault.
-// flags.go defines its flags, and validate.go checks that they fit together.
+// flags.go defines its flags, and validate.go checks that they fit together, by the rules in rules.json.
 package main
 
 import (

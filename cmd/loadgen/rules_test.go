@@ -21,9 +21,9 @@ func TestRulesFire(t *testing.T) {
 		facts map[string]bool
 	}{
 		{"run", defaults("").flags(), runRules, known},
-		{"explore", newExploreSettings().flags(), exploreRules, nil},
-		{"bench", newBenchSettings().flags(), benchRules, map[string]bool{"stack external": false}},
-		{"workshop", newWorkshopSettings().flags(), workshopRules, map[string]bool{"an exercise": false}},
+		{"explore", newExploreSettings().flags(), rules["explore"], nil},
+		{"bench", newBenchSettings().flags(), rules["bench"], map[string]bool{"stack external": false}},
+		{"workshop", newWorkshopSettings().flags(), rules["workshop"], map[string]bool{"an exercise": false}},
 	} {
 		for i, rule := range set.rules {
 			for name := range strings.FieldsSeq(rule.Flags) {

@@ -58,12 +58,6 @@ func (w *workshopSettings) flags() []flags.Flag {
 	}
 }
 
-var workshopRules = []flags.Rule{
-	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
-	{Flags: "reset", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the exercise number"},
-	{Flags: "predict answer again", Excludes: "-hint", Wrong: "-hint only shows a hint", Do: "use one flag after the other"},
-}
-
 // localeLanguage returns the language of the locale in the environment.
 func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
@@ -90,7 +84,7 @@ func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	if len(rest) > 1 {
 		w.file = rest[1]
 	}
-	if err := flags.Check(workshopRules, w.line, map[string]bool{"an exercise": w.number > 0}); err != nil {
+	if err := flags.Check(rules["workshop"], w.line, map[string]bool{"an exercise": w.number > 0}); err != nil {
 		return nil, flags.Usage("%w", err)
 	}
 	return w, nil
