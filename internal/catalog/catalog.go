@@ -6,7 +6,8 @@
 //
 // Start reading with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure mode
 // from facts about a failure. Any package can import this one, because it imports no other package of
-// this module.
+// this module. For the same reason, it contains small helpers for slices, such as [Map] and [Filter], and
+// for sentences, such as [Plural] and [List].
 package catalog
 
 import (
