@@ -8,11 +8,12 @@ import (
 
 // Rule defines what a flag needs or excludes. Needs and Excludes are comma-separated lists of
 // conditions. A condition is a flag, such as "-db", or one of the facts passed to Check, such as "a
-// fault".
+// fault". A command line that sets the flag breaks the rule if all conditions in Excludes are true and
+// none in Needs is.
 type Rule struct {
 	Flags    string // flags to which the rule applies, space-separated
-	Excludes string // conditions that must not all be true when the flag is given
-	Needs    string // conditions of which at least one must be true
+	Excludes string // conditions that must not all be true; if empty, Needs always applies
+	Needs    string // conditions of which at least one must be true; if empty, Excludes always applies
 	Wrong    string // what is wrong, for the error message
 	Do       string // how to correct it, for the error message
 }
