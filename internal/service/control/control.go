@@ -4,7 +4,8 @@
 // the fault is active. A replay releases the calls in the order that a schedule gives.
 //
 // The package contains both ends of the control API. An instance mounts a Server under /lab/ and
-// passes its calls through it. A test program uses a Client. Both share the messages and the route
+// passes its calls through it. A test program uses a Client. For a user's service, which has no
+// Server, the proxies of loadgen own one, and Server.Client calls it directly. Both share the messages and the route
 // table in this file. A Hold is a breakpoint for calls. Holds implements breakpoints without HTTP.
 // Start reading at Hold, and continue with Holds.Do.
 package control
@@ -39,7 +40,8 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is the server's reply to a stopped call after its release.
+// Answer is the reply of Redis, the database or another server to a stopped call after its release. A
+// failed request to the control API returns an Answer with its error too.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
@@ -125,8 +127,8 @@ func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	return listHolds.call(ctx, c, "", struct{}{})
 }
 
-// Release lets a stopped call continue, and returns the server's answer. If the breakpoint does not
-// stop this call, the answer has the code NotHeld.
+// Release lets a stopped call continue, and returns the reply of Redis, the database or another server
+// to that call. If the breakpoint does not stop this call, the answer has the code NotHeld.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }

@@ -157,7 +157,7 @@ type call struct {
 	refused  bool          // whether a breakpoint has refused the call
 	released chan struct{} // closed when the call may continue; a new channel if its reply is held back later
 	answered chan struct{} // closed once answer is set
-	answer   error
+	answer   error         // the error that sending the call returned, or ErrRefused
 }
 
 // Set sets a breakpoint. If the name is already in use, Set first removes the old breakpoint.
@@ -250,8 +250,8 @@ func (l *hold) metLocked() (met []Held) {
 	return met
 }
 
-// Release lets a stopped call or its reply continue, and returns the server's answer. The error is
-// ErrNoHold, ErrNotHeld or ctx's error.
+// Release lets a stopped call or its reply continue, and returns the error with which the server
+// answered, or nil. The second error is ErrNoHold, ErrNotHeld or ctx's error.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
 	err = h.withHold(name, func(l *hold) {

@@ -40,9 +40,10 @@ type clients struct {
 	etcd      *clientv3.Client
 
 	pings   map[string]func(context.Context) error // pings each server, by server name
-	closers []func() error
+	closers []func() error                         // close the clients and, in NewEnv, also the database
 }
 
+// newClients returns clients for the servers in cfg, and counts the commands to Redis in sent.
 func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	c := &clients{pings: map[string]func(context.Context) error{}}
 	if len(cfg.ZooKeeper) > 0 {
@@ -124,8 +125,9 @@ type Sent struct {
 	DB    atomic.Uint64 // number of statements to the database
 }
 
-// NewEnv returns the clients and settings that locking strategies need, without starting the
-// service. If cfg.DB is empty, it does not connect to a database. close closes all clients.
+// NewEnv returns the clients and settings that locking strategies need. Package lockbench uses it to
+// measure locks without a service. If cfg.DB is empty, NewEnv does not connect to a database. close
+// closes all clients and the database.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	c, err := newClients(cfg, &sent.Redis)
 	if err != nil {

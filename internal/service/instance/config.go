@@ -29,7 +29,7 @@ type Config struct {
 	DB       string // database, in the form that order.Connect accepts
 	MaxConns int    // maximum number of database connections
 	// MinIdle is the number of idle connections that each Redis client keeps. The default, 0, keeps
-	// enough for a burst of requests.
+	// enough for a burst of requests. There is no flag for it; only package lockbench sets it.
 	MinIdle int
 
 	Redis          []string // addresses of one server, or of several nodes of one Cluster
@@ -56,6 +56,7 @@ type Config struct {
 	OTLP       string           // URL of the collector that receives a trace of each grab; empty for none
 	Control    bool             // whether to serve the control API, which is possible only on loopback
 
+	// Run sets these fields.
 	tap   tap.Tap       // intercepts all calls of the clients; may be nil
 	trace *trace.Tracer // records traces of grabs; may be nil
 }
