@@ -8,6 +8,7 @@ import (
 )
 
 // answersAgree checks that the drivers who were told that they had won are the ones in the ledger.
+// Judge calls it through the table checkers.
 func answersAgree(e Evidence) Verdict {
 	switch {
 	case e.FromAnswers:
@@ -36,7 +37,9 @@ func answersAgree(e Evidence) Verdict {
 
 // CompareAnswers compares the answers to clients with the ledger. A phantom grab was promised to a
 // client but is missing from the ledger. An unacknowledged grab is in the ledger but was not
-// promised to a client. Both results are sorted. The following equation always holds:
+// promised to a client. Both results are sorted. Callers also compare two reads of the ledger: told
+// is then the earlier read, phantom has the rows that have disappeared, and unacknowledged the new
+// ones. The following equation always holds:
 //
 //	len(told) + len(unacknowledged) - len(phantom) == len(ledger)
 func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged []Pair) {

@@ -11,8 +11,8 @@ import (
 // Span is a period of time in a driver's attempt to grab an order.
 type Span struct {
 	Order, Driver   int64
-	Instance, Token string
-	Fence           uint64
+	Instance, Token string        // Token is the unique name of the lease
+	Fence           uint64        // fencing token; 0 if there is none
 	From, To        time.Duration // by CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
@@ -23,7 +23,7 @@ func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
 
-// compare sorts spans by order ID, and then by start time.
+// compare is for sorting spans by order ID, then by start time, and then by driver.
 func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
@@ -61,7 +61,7 @@ type Op struct {
 	Outcome Outcome
 }
 
-// Record summarizes the events of a set of orders.
+// Record summarizes the events of a set of orders. A [Scan] builds it.
 type Record struct {
 	Holds   []Hold
 	Effects []Effect

@@ -87,7 +87,8 @@ func (s *Scan) Add(e history.Event) {
 	}
 }
 
-// sequence counts how many of the instance's events are missing directly before e.
+// sequence counts how many of the instance's events are missing directly before e. If the instance was
+// restarted before e, sequence also ends the old process's holds.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation

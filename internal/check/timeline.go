@@ -23,7 +23,7 @@ type Case struct {
 	// These fields describe the strategy.
 	Excludes   catalog.Exclusion
 	UntilClaim bool
-	Breaks     []string
+	Breaks     []string // IDs of the failure modes that the strategy is known to have
 
 	Units int // the order's number of units; 0 means 1
 }
@@ -338,9 +338,9 @@ func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 // true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
-	s := state{builder: b, beliefs: map[actor]string{}}
+	s := orderState{builder: b, beliefs: map[actor]string{}}
 	for _, e := range b.events {
-		s.next(e)
+		s.apply(e)
 		if slices.Contains(shown, e) {
 			steps = append(steps, Step{
 				TMS:      float64((e.T - shown[0].T).Microseconds()) / 1000,

@@ -10,9 +10,10 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows an order's events, and tracks who has the lock, who has won, and what each driver
-// knows.
-type state struct {
+// orderState tracks who has the lock on an order, who has won it, and what each driver knows.
+// builder.steps applies the order's events to it one by one. After each event that the timeline shows, it
+// adds the driver's belief and the truth to the timeline.
+type orderState struct {
 	*builder
 	inside  []insider
 	winners []actor
@@ -29,7 +30,7 @@ type insider struct {
 	died        bool
 }
 
-func (s *state) next(e history.Event) {
+func (s *orderState) apply(e history.Event) {
 	a := actorOf(e)
 	for i, x := range s.inside {
 		s.inside[i].died = x.died || x.instance == e.Instance && x.incarnation < e.Incarnation
@@ -61,7 +62,7 @@ func (s *state) next(e history.Event) {
 }
 
 // belief returns what a driver believes after event e, or "" if e tells it nothing new.
-func (s *state) belief(e history.Event) string {
+func (s *orderState) belief(e history.Event) string {
 	won, open, taken := "has won the order", "the order is open", "the order is taken"
 	if s.units() > 1 {
 		won, open, taken = "has a unit", "a unit is left", "no unit is left"
@@ -92,7 +93,7 @@ func (s *state) belief(e history.Event) string {
 }
 
 // truth describes who really has the lock, and who has won by the ledger.
-func (s *state) truth(now time.Duration) string {
+func (s *orderState) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
 		facts = s.holders(now)
@@ -113,7 +114,7 @@ func (s *state) truth(now time.Duration) string {
 }
 
 // leaseEnd returns the end of the lease that e grants or renews, or 0 if it is unknown.
-func (s *state) leaseEnd(e history.Event) time.Duration {
+func (s *orderState) leaseEnd(e history.Event) time.Duration {
 	switch {
 	case e.Lease > 0:
 		return e.T + e.Lease
@@ -125,7 +126,7 @@ func (s *state) leaseEnd(e history.Event) time.Duration {
 }
 
 // holders describes which drivers have the lock, continue without it, or died with it.
-func (s *state) holders(now time.Duration) []string {
+func (s *orderState) holders(now time.Duration) []string {
 	var holding, without, dead []actor
 	for _, x := range s.inside {
 		lost := x.lost || x.until > 0 && now > x.until
