@@ -61,6 +61,8 @@ func Explore(t *testing.T, bounds Bounds, newLock New) {
 	if bounds.Fenced {
 		own.Guard = order.Fenced
 	}
+	// The search runs the test binary again as a child process, in which Explore gets here too. A child
+	// process serves only the call that started it.
 	if child, mine := role(id); mine {
 		work(t, own)
 	} else if child {
@@ -93,7 +95,8 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 	return cfg
 }
 
-// work runs the search in a child process, and then exits the process.
+// work executes the parent's requests in a child process, and then exits. The search itself runs in the
+// parent.
 func work(t *testing.T, own lock.Strategy) {
 	err := explore.Work(func(run func()) {
 		synctest.Test(t, func(*testing.T) { run() })

@@ -17,7 +17,8 @@ import (
 )
 
 // Work executes a parent process's requests until the parent closes the pipe. It adds the user's
-// strategies in own to the Config that it receives.
+// strategies in own to the Config that it receives. bubble runs a function in virtual time. The hidden
+// worker command of loadgen and the child processes of package locktest call Work.
 //
 // Work does not use standard input or output, because a strategy may print to them.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
