@@ -13,14 +13,15 @@ var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// RawLock sets the key to the token for the duration ttl. It returns false if the key exists. It
-// runs a script from one of the source articles. It does not wait for the lock, renew it, or clean
-// up after an error.
+// RawLock sets the key to the token for the duration ttl. It returns false if the key exists. The
+// handler of POST /distrLock calls it. It runs a script from one of the source articles, and does not
+// wait for the lock, renew it, or clean up after an error.
 func RawLock(ctx context.Context, r redis.UniversalClient, key, token string, ttl time.Duration) (locked bool, err error) {
 	return runByHash(ctx, r, rawLock, key, token, ttl.Milliseconds()).Bool()
 }
 
-// RawUnlock deletes the key if it contains the token, and returns the number of deleted keys.
+// RawUnlock deletes the key if it contains the token, and returns the number of deleted keys. The
+// handler of POST /distrUnlock calls it.
 func RawUnlock(ctx context.Context, r redis.UniversalClient, key, token string) (int, error) {
 	return runByHash(ctx, r, setnxRelease, key, token).Int()
 }
