@@ -67,7 +67,7 @@ type Course int
 const (
 	AfterHeal  Course = iota // the drivers continue once the fault is healed
 	BeforeHeal               // the drivers continue during the fault; it ends once they are releasing their locks
-	InOutage                 // the drivers continue during the fault; it ends once they have written
+	InOutage                 // the drivers continue during the fault; it ends once they have written. Only package experiment sets it
 	AtOnce                   // the drivers continue when the fault is injected
 	Never                    // the drivers stay stopped until the test has judged the result
 	Killed                   // the drivers do not continue, because their process was killed

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// TestDaemon checks that checkReach rejects an instance if a process of another group uses its proxy, such
-// as a daemon of the service. Signals to the instance would not reach that process.
+// TestDaemon checks that checkReach returns an error if a process outside the instance's process groups,
+// such as a daemon of the service, uses its proxy. Signals to the instance would not reach that process.
 func TestDaemon(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux reveals which process has a connection")

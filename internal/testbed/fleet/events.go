@@ -63,7 +63,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each once more for the events that were read since the last call to Keep.
+// Again calls each a second time for every event that was read since the last call to Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {

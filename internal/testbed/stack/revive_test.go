@@ -107,7 +107,7 @@ func TestRestartRefusals(t *testing.T) {
 }
 
 // TestJump checks the effect of a clock jump on keys in Redis. A key must expire if its TTL is shorter
-// than the jump. Otherwise, its TTL must change by the jump, and a key without a TTL must stay.
+// than the jump. Otherwise, its TTL must change by the jump, and a key without a TTL must stay in Redis.
 func TestJump(t *testing.T) {
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) {

@@ -39,12 +39,10 @@ type member struct {
 	info       serverInfo
 }
 
-// These timeouts apply only during a planned failover, because a busy server may be silent for
-// longer without being down.
 const (
 	topologyMaster  = "redis"
-	nodeDown        = 500 * time.Millisecond
-	clusterPatience = 15 * time.Second
+	nodeDown        = 500 * time.Millisecond // when Cluster nodes consider a silent node dead, during a failover
+	clusterPatience = 15 * time.Second       // the same after the failover, because a busy server may be silent for longer
 	clusterMasters  = 3
 	clusterSlots    = 16384
 	sentinelsOfOne  = 3
@@ -440,6 +438,8 @@ func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 
 func (t *Topology) master() *Process { return t.s.Process(t.nodes[0].name) }
 
+// takeAway shortens the failover timeouts, takes the first master away with strike, and waits until its
+// replica has been promoted. Then it makes the timeouts long again.
 func (t *Topology) takeAway(ctx context.Context, strike func() error) error {
 	if err := t.behave(ctx, t.nodes, downAfter(t.lagged), failover, nodeDown); err != nil {
 		return err

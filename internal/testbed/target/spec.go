@@ -20,7 +20,7 @@ type Spec struct {
 	Body                 *string // nil if the flag is not given
 	Headers              []string
 	Grabbed, Taken, Busy string   // rules that classify a response
-	Later                string   // a rule and a place, as ParseLater reads them
+	Later                string   // "RULE -> PLACE": which responses come before the result, and where to get the result
 	OpenOrders           []string // one HTTP call, or SQL statements
 }
 
@@ -38,7 +38,8 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn reports whether the service uses exactly the same calls as grabsvc.
+// IsOwn reports whether the service uses exactly the same calls as grabsvc for a grab. It ignores how
+// orders are opened.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""

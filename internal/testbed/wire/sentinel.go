@@ -19,8 +19,9 @@ const SentinelMaster = "mymaster"
 // Sentinel that knows no others.
 const sentinelCount = 3
 
-// Sentinels imitates Redis Sentinels that always report a Proxy as the master. They list no
-// replicas, because clients could use replicas to bypass the proxy.
+// Sentinels imitates Redis Sentinels that always report a Proxy as the master, for a user's service that
+// finds Redis through Sentinels. Package fleet starts them together with the proxies of the service.
+// They list no replicas, because clients could use replicas to bypass the proxy.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 )
 
+// session is the state that both directions of a connection share.
 type session struct {
 	mu      sync.Mutex
 	pending []request // requests without a reply, the oldest first
