@@ -131,7 +131,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 	switch end, ran := a.lastMark(LeaseEnd, inB.From); {
 	case ran && end.At >= inA.From:
 		facts = append(facts, fact{what: "expired", who: a, at: end.At})
-	// A schedule marks no end of a lease. Instead, time passes at that step.
+	// A schedule has no mark for the end of a lease. Instead, its band says that time passes there.
 	case d.Scale == InSteps && held.To <= inB.From && held.From >= inA.From && covers(d.Bands, held.To, Passes):
 		facts = append(facts, fact{what: "expired", who: a, at: held.To})
 	default:

@@ -338,7 +338,7 @@ func FuzzOfRun(f *testing.F) {
 	})
 }
 
-// TestDrawingShowsTheBeginningOfARead checks that a drawing shows where a read began and where its answer came.
+// TestDrawingShowsTheBeginningOfARead checks that a drawing shows both the beginning of a read and the arrival of its answer.
 // Otherwise, a driver that is paused in between seems to read after the pause.
 func TestDrawingShowsTheBeginningOfARead(t *testing.T) {
 	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Timeline: check.Timeline{Events: record(t,

@@ -102,6 +102,8 @@ type heldLease struct{ from, end float64 }
 
 var none = math.NaN()
 
+// is reports whether a state has begun and not ended, or whether the end of a lease is known. since is
+// its time, or NaN.
 func is(since float64) bool { return !math.IsNaN(since) }
 
 // at converts a time to a position in the diagram, in milliseconds with three decimals.

@@ -151,7 +151,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// answers maps each kind of call to the mark for its answer. A write maps to Refused, because markOf
+// answers maps the phase of each call to the mark for its answer. A write maps to Refused, because markOf
 // handles successful writes itself.
 var answers = map[string]MarkKind{
 	string(tap.Read): Read, string(tap.Claim): Refused, string(tap.Renew): Renewed, string(tap.Release): Released,

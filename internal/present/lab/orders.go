@@ -34,7 +34,7 @@ type tile struct {
 	settings Settings        // the settings of the order's run
 	events   []history.Event // the first maxTileEvents
 	rows     []order.Grab
-	struck   bool
+	struck   bool // whether the run's fault has hit this order
 }
 
 // open adds new orders.

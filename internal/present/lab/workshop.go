@@ -150,8 +150,8 @@ func (l *lessons) lastJob() *Job {
 	return new(l.job.look())
 }
 
-// Lesson is a page request about an exercise. Each kind of request sets only the fields that it
-// needs.
+// Lesson is the body of a request in which the page predicts, runs or answers an exercise, or asks for
+// a hint. Each kind of request sets only the fields that it needs.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option

@@ -28,7 +28,7 @@ type section struct {
 	Lines []string
 	// Drawing is a diagram of what the table describes, or nil.
 	Drawing *diagram.Diagram
-	After   []string
+	After   []string // lines below the table
 }
 
 // table contains headings and rows, already formatted as text.

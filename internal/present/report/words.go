@@ -183,7 +183,7 @@ func (s *groupedTexts) lines(one, many string) []string {
 	return lines
 }
 
-// findings explains a test result to users who know the reason for its verdict.
+// findings returns facts about a test result, in addition to the reason for its verdict.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if why := cause(c, cfg); why != "" {
 		texts = append(texts, why)

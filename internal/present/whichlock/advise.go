@@ -129,8 +129,8 @@ type Duty struct {
 	Java []string `json:"java,omitempty"` // code for users of Java; nil if Code suits them too
 }
 
-// Guide contains the questions for a user, except the one for the language, the libraries for each
-// programming language, and the users' duties.
+// Guide contains questions for a user, the libraries for each programming language, and the users'
+// duties. The question about the language is not one of them: Questions adds it.
 var Guide = catalog.Parse[struct {
 	Questions []Question `json:"questions"`
 	Stacks    []Stack    `json:"stacks"`

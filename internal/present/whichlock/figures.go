@@ -9,6 +9,8 @@ import (
 	"grablab/internal/measure/lockbench"
 )
 
+// The template which-lock.tmpl calls the exported methods of page in this file and in verdicts.go.
+
 // figure formats x with three significant digits.
 func figure(x float64) string {
 	switch {

@@ -122,8 +122,8 @@ func execute(s Sources, name string) (string, error) {
 	return b.String(), nil
 }
 
-// page provides the template's data. Its methods collect problems, so that Write can report all of
-// them together.
+// page provides the template's data: the template which-lock.tmpl calls its exported methods. The
+// methods collect problems, so that Write can report all of them together.
 type page struct {
 	Sources
 	problems []error

@@ -138,4 +138,5 @@ var Exercises = []Exercise{
 // clock.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 
+// nodes contains the flags for the runs of exercise 9.
 const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -51,10 +51,12 @@ func noteCell(prefix string, c experiment.Cell, f Facts) {
 	set("unsafe", catalog.Join(catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == catalog.Unsafe }), "; ", func(p experiment.Point) string { return p.Point }))
 }
 
+// threeCells returns functions that store the results under a fault of the strategies in exercise 9.
 func threeCells(fault string) []measure {
 	return catalog.Map(nineStrategies, func(strategy string) measure { return cell(fault+"."+strategy, strategy, fault) })
 }
 
+// nineStrategies lists the strategies in exercise 9.
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
 // explored returns a strategy's search result, and its first failure, if any. An empty strategy

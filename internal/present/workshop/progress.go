@@ -30,9 +30,12 @@ type Progress struct {
 
 // State is the user's progress in one exercise.
 type State struct {
-	Predicted string   `json:"predicted"` // letter of the first predicted option in the texts; empty before the first prediction
-	Ran       bool     `json:"ran"`
-	Facts     Facts    `json:"facts"`
+	// Predicted is the letter, in the text files, of the option that the user has predicted. The
+	// screen shows the options in random order, so their letters differ there. It is empty before the
+	// prediction.
+	Predicted string   `json:"predicted"`
+	Ran       bool     `json:"ran"`     // whether the commands have run
+	Facts     Facts    `json:"facts"`   // random and measured values that fill the placeholders in texts and commands
 	Answers   []Answer `json:"answers"` // one per question
 	Hints     int      `json:"hints"`   // number of hints shown so far
 }

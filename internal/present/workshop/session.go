@@ -25,8 +25,8 @@ type Session struct {
 	Texts    *Texts
 	Dir      string // the results folder; commands write to a subfolder
 	Do       Do
-	Local    bool // whether every run uses real servers
-	Program  string
+	Local    bool      // whether every run uses real servers
+	Program  string    // how to start this program, as texts and commands show it
 	Out      io.Writer // receives the commands' output
 	Told     io.Writer // receives the sentences for the user; if nil, Out receives them
 	Progress *Progress

@@ -11,11 +11,11 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Overview lists the exercises and the score for a web page.
+// Overview lists the exercises and the score, for the web page and for Session.List.
 type Overview struct {
 	Exercises []Line `json:"exercises"`
 	Points    int    `json:"points"`
-	Of        int    `json:"of"`
+	Of        int    `json:"of"`   // the maximum score
 	Next      int    `json:"next"` // the first unfinished exercise; 0 if all are done
 }
 
@@ -25,7 +25,7 @@ type Line struct {
 	Title   string `json:"title"`
 	Minutes int    `json:"minutes"`
 	Points  int    `json:"points"`
-	Of      int    `json:"of"`
+	Of      int    `json:"of"`    // the maximum score
 	State   string `json:"state"` // todo, begun or done
 }
 
@@ -44,11 +44,11 @@ func (s *Session) Overview() (o Overview) {
 type View struct {
 	Line
 	Ask       string   `json:"ask"`
-	Words     string   `json:"words"`
+	Words     string   `json:"words"`             // explains the terms in the exercise
 	Options   []string `json:"options"`           // in random order, with the letters a, b and so on
-	Predicted string   `json:"predicted"`         // letter of the first prediction; empty if there is none
+	Predicted string   `json:"predicted"`         // letter of the predicted option on the screen; empty if there is no prediction
 	Commands  []string `json:"commands"`          // command lines that run after the prediction
-	Own       bool     `json:"own"`               // whether the answer is a lock that the program builds
+	Own       bool     `json:"own"`               // whether the answer is a lock that the user writes, starting from OwnLock
 	Ran       bool     `json:"ran"`               // whether the commands have run; if not, the fields below are empty
 	Right     bool     `json:"right"`             // whether the prediction was right
 	Why       string   `json:"why,omitempty"`     // why the prediction was right or wrong

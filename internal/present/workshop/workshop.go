@@ -87,12 +87,12 @@ type Exercise struct {
 	Options string // the options' letters in the texts
 	Right   string // the right option's letter
 
-	Draw      func(*rand.Rand, Facts)
-	Show      []Step // steps that run after the prediction
+	Draw      func(*rand.Rand, Facts) // stores the exercise's random values; may be nil
+	Show      []Step                  // steps that run after the prediction
 	Questions []Question
 	Check     []Step // steps that run after the answer, to judge it
 	Own       bool   // whether the answer is a lock that the user writes, starting from OwnLock
-	Hints     int
+	Hints     int    // number of hints
 }
 
 // Points returns the maximum score: one point for the prediction, plus the points for all
