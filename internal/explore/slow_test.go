@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore"
 )
 
-// TestSlowRenews checks that a lock with renewals survives slow work, because the renewals are in time,
-// but not a pause, which stops them. A lock without renewals does not survive slow work.
+// TestSlowRenews checks a lock with renewals. Slow work must not break it, because the renewals go on, but
+// a pause must, because it stops them. A lock without renewals must not survive slow work.
 func TestSlowRenews(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string

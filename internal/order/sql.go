@@ -211,7 +211,7 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 // in a transaction may return an older state. SQLite ignores this clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
-// withCause adds the context's error to err, which some drivers omit.
+// withCause adds the context's error to err, because some drivers leave the context's error out.
 func withCause(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

@@ -56,7 +56,7 @@ type process struct {
 	trips  atomic.Int64 // the number of requests
 
 	subscriptions atomic.Int64 // the number of connections that were used to subscribe
-	silenced      atomic.Int64 // the number of these connections, in order, that are dead but stay open
+	silenced      atomic.Int64 // how many of these connections, oldest first, are dead but stay open
 
 	mu       sync.Mutex
 	next     []func(send func() error) error // run in place of sending the next requests

@@ -416,7 +416,7 @@ func TestWritesOfATaskAreNoCalls(t *testing.T) {
 }
 
 // TestReleasesOfServices checks the verdicts on various ways to release a lock, under faults that
-// delay or prevent the release, or cancel the grab.
+// delay the release, prevent it, or cancel the grab.
 func TestReleasesOfServices(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -475,8 +475,8 @@ func TestMissedStrikesAreRepeated(t *testing.T) {
 	}
 }
 
-// TestCrashTestsTheStart tests services whose start-up code removes the locks of other instances.
-// If the instance starts so slowly that a lock may have expired meanwhile, the verdict must be
+// TestCrashTestsTheStart checks that the fault crash finds start-up code that removes the locks of other
+// instances. If an instance starts so slowly that a lock may expire before it is ready, the verdict must be
 // unknown. If only instance 1 does the work, the fault must restart instance 2.
 func TestCrashTestsTheStart(t *testing.T) {
 	t.Parallel()
