@@ -57,7 +57,7 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 
 // checkPreflight returns an error if the test requests have shown a problem that would make all tests
 // of the strategy useless. A problem that affects only tests with a fault is accepted if the run also has
-// tests without one.
+// tests without one. experiment.Execute calls it through Config.Inspected.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || !s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }) {

@@ -50,7 +50,7 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// sumFiles computes the sums of the files that some flags name, so that a resumed run can find out whether they have
+// sumFiles computes checksums of the files that some flags name, so that a resumed run can find out whether they have
 // changed. It returns an error if one of them has.
 func (s *settings) sumFiles() error {
 	for name, path := range map[string]string{"target-file": s.targetFile, "expectations": s.expectations} {

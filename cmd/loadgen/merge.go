@@ -52,8 +52,8 @@ type foundShards struct {
 	args   []string // flags that all shards have in common
 	count  int
 	parts  []shard.Part
-	broken []string // why folders have no result
-	lost   map[int]string
+	broken []string       // why folders have no result
+	lost   map[int]string // maps the number of each shard without a complete result to the reason
 	from   map[int]string // maps the number of each shard to its folder
 }
 
@@ -117,8 +117,8 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns a process's share of the load, and the other flags of its command line. It
-// returns an error if that run did not use -shard.
+// shareOf returns a shard's share of the load, and the other flags of its command line. It returns an
+// error if the run did not use -shard, or if another version of loadgen made it.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("this folder is not the result of a shard: name folders that loadgen run -shard has written")
 	for _, arg := range run.Config.Args {
@@ -134,15 +134,15 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge combines several results into one and judges the combined result. It returns an error if
-// recorded responses are missing.
+// merge combines the results of the shards into one, and judges the combined result. It returns an
+// error if a shard, or some of its responses, are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	err := s.execute(ctx, stdout, stderr) // may add to Lost
 	return incomplete(err, s.Merge.Lost, stderr)
 }
 
-// incomplete prints why recorded responses were lost. If any were, it returns exitFailed, unless err
-// already reports a more serious failure.
+// incomplete prints which shards or responses are missing, and why. If any are, it returns exitFailed,
+// unless err already reports a more serious failure.
 func incomplete(err error, lost []string, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
 		for _, why := range lost {
