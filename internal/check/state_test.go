@@ -15,7 +15,7 @@ func TestLeaseEnds(t *testing.T) {
 	for _, tt := range []struct{ usual, own, want time.Duration }{
 		{0, 0, 0}, {usual, 0, at + usual}, {0, own, at + own}, {usual, own, at + own}, {usual, history.Endless, 0}, {0, history.Endless, 0},
 	} {
-		s := &state{builder: &builder{Case: Case{Lease: tt.usual}}}
+		s := &orderState{builder: &builder{Case: Case{Lease: tt.usual}}}
 		if got := s.leaseEnd(history.Event{T: at, Lease: tt.own}); got != tt.want {
 			t.Errorf("usual %s, own %s: %s, want %s", tt.usual, tt.own, got, tt.want)
 		}
@@ -37,9 +37,9 @@ func TestRenewalExtendsTheLease(t *testing.T) {
 		{event(1, 5*time.Second, history.Renew, history.Fail), lease},
 		{event(2, 5*time.Second, history.Renew, history.OK), lease},
 	} {
-		s := &state{builder: &builder{}, beliefs: map[actor]string{}}
-		s.next(event(1, 0, history.Acquire, history.OK))
-		s.next(tt.renewal)
+		s := &orderState{builder: &builder{}, beliefs: map[actor]string{}}
+		s.apply(event(1, 0, history.Acquire, history.OK))
+		s.apply(tt.renewal)
 		if len(s.inside) != 1 || s.inside[0].until != tt.until || s.inside[0].leaves {
 			t.Errorf("%+v: inside %+v, want until %s", tt.renewal, s.inside, tt.until)
 		}
