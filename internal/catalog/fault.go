@@ -93,7 +93,7 @@ var faultTable string
 // Faults lists all faults in the order in which tables show them.
 var Faults = Parse[[]FaultEntry](faultTable)
 
-// claimTable says what each run fault does to each kind of lock. Tests compare the table with the
+// claimTable says what each fault of `loadgen run` does to each kind of lock. Tests compare the table with the
 // reference runs and the explorer.
 //
 // The first character of an entry is the claim about the order: `.` safe, `U` unsafe (grabbed

@@ -61,7 +61,7 @@ func FactsOf(s Sources) (string, error) {
 			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
 		if ratio := p.Row(name, "uncontended").Ratio; ratio != nil {
-			o.Trips = new(2 * *ratio) // the floor makes two round trips
+			o.Trips = new(2 * *ratio) // the floor, two PINGs, makes two round trips
 		}
 		f.Options = append(f.Options, o)
 	}

@@ -83,8 +83,8 @@ var AfterRead = control.Point{Phase: tap.Read, After: true}
 // A Reach defines the points at which a fault is possible, and explains why it is impossible at the
 // other points.
 type Reach struct {
-	Meets func(Point) bool
-	Why   string // the reason, as part of a sentence, without a full stop
+	Meets func(Point) bool // reports whether the fault is possible at a point
+	Why   string           // the reason, as part of a sentence, without a full stop
 }
 
 var (

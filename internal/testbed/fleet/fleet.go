@@ -180,12 +180,13 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// OpensOrders reports whether the fleet opens the orders through a call or an SQL statement from the
-// user.
+// OpensOrders reports whether the user has described how to open orders, with a call or with SQL
+// statements.
 func (f *Fleet) OpensOrders() bool { return f.open != nil }
 
 // Create opens orders and returns the first order ID. If the service cannot open orders, it takes
-// the next unused IDs, beginning with -first-order. Orders with several units require POST /orders.
+// the next unused IDs, beginning with -first-order. If SQL statements open the orders, Create also only
+// takes the IDs, and the caller runs the statements. Orders with several units require POST /orders.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():

@@ -51,9 +51,9 @@ type wires struct {
 	numbered     map[string]bool           // lock requests whose keys contain any number, written as {n}
 	tokened      map[string]*regexp.Regexp // names of keys that contain any token, and of lock requests with such a key; with a pattern that matches them
 	idle         map[string]bool           // requests that the instance makes even while it handles no grabs
-	busy         map[uint64]bool           // database connections that have sent a request that is not idle since their last transaction ended
+	busy         map[uint64]bool           // database connections that, since the end of their last transaction, have sent a request that is not in idle
 	background   map[string]bool           // statements that the instance sends even while it handles no grabs, including those that write
-	grabs        map[uint64]bool           // database connections that have sent a statement that is not in background since their last transaction ended
+	grabs        map[uint64]bool           // database connections that, since the end of their last transaction, have sent a statement that is not in background
 	begun        map[uint64]string         // database connections with an open transaction, and the statement that began it; it may belong to a background task
 	lastCall     time.Time                 // time of the last request for order
 	questions    int                       // number of pending requests for a result
@@ -348,8 +348,8 @@ func withoutNumbers(text string) string {
 	return replaceNumbers(text, func(string) string { return anyNumber })
 }
 
-// CommonName returns a name for two different calls to a lock server whose keys differ only in numbers or in tokens, with {n} or
-// {token} in place of each. For other calls, ok is false.
+// CommonName returns a common name for two different calls to a lock server, with {n} or {token} where their keys differ. If
+// the calls differ in anything but the numbers or the tokens in their keys, ok is false.
 func CommonName(a, b string) (name string, ok bool) {
 	if name = withoutNumbers(a); name == withoutNumbers(b) {
 		return name, true

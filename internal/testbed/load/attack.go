@@ -23,13 +23,14 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Config determines the size and rate of a load.
+// Config determines the size and rate of a load. Attack ignores Orders, Drivers and Duration: the caller
+// makes the workload from them.
 type Config struct {
 	Orders     int
 	Drivers    int           // drivers per order
 	Rate       float64       // requests/s over all instances; 0 sends all at once
 	Together   bool          // whether to send all requests for an order at the same time
-	Duration   time.Duration // replaces Orders: opens as many orders as Rate needs in this time
+	Duration   time.Duration // how long the load should last; if it is set, loadgen computes Orders from it
 	Timeout    time.Duration // timeout for one request
 	MaxWorkers int           // largest number of requests in flight
 	Shape      *target.Shape // how to send a grab; nil means grabsvc's calls
