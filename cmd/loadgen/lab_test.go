@@ -86,7 +86,7 @@ func TestLab(t *testing.T) {
 		t.Fatal(text)
 	}
 	var filled struct{ Answer, Folder string }
-	for end := time.Now().Add(time.Minute); filled.Answer != "The one cell is as expected. 1 kept every order to one driver."; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); filled.Answer != "The one cell is as expected. In 1 cell, each order went to one driver."; time.Sleep(50 * time.Millisecond) {
 		if err := json.Unmarshal([]byte(get(t, url[0]+"/api/matrix")), &filled); err != nil || time.Now().After(end) {
 			t.Fatalf("the matrix is %+v, %v", filled, err)
 		}

@@ -77,7 +77,7 @@ func testMatrix(t *testing.T, browser *Browser) {
 	p.Focus("#fill")
 	p.Press(kb.Enter)
 	p.Await("some cells, and not all", `(() => { const n = document.querySelectorAll("#heat td a").length; return n > 0 && n < 4 && document.querySelectorAll("#heat td").length === 4 && !document.getElementById("stop-filling").disabled; })()`)
-	p.Await("all cells", `document.getElementById("matrix-answer").textContent.startsWith("4 cells were measured, and no verdict was expected. 1 let an order be grabbed twice")`)
+	p.Await("all cells", `document.getElementById("matrix-answer").textContent.startsWith("4 cells were measured, and no verdict was expected. In 1 cell, an order was grabbed more than once")`)
 	p.Await("what the address names", `document.querySelector("#matrix .cell figure.diagram svg .second") && document.activeElement.className === "cell"`)
 	text := eval[string](p, `document.querySelector("#matrix .cell").innerText`)
 	for _, want := range []string{

@@ -107,7 +107,7 @@ func TestPages(t *testing.T) {
 		p.Await("its drawing", `document.querySelector(".cell figure.diagram svg .gap")`)
 		text := eval[string](p, `document.querySelector(".cell").innerText`)
 		for _, want := range []string{
-			"setnx under pause", "Unsafe, 6 grabs too many", "as expected", "F11: the lease expires, and its holder writes anyway", "cure", "a fencing token",
+			"setnx under pause", "Unsafe, 6 extra grabs", "as expected", "F11: the lease expires, and its holder writes anyway", "cure", "a fencing token",
 			"loadgen run '-out=a folder' -strategies=setnx -faults=pause", "writes itself as the winner: <b>|",
 		} {
 			if !strings.Contains(text, want) {

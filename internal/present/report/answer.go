@@ -19,26 +19,27 @@ func answer(run *experiment.Run) string {
 		return catalog.Filter(cells, func(c experiment.Cell) bool { return c.Verdict == v })
 	}
 	unsafe, stuck, safe := of(catalog.Unsafe), of(catalog.Stuck), of(catalog.Safe)
-	sentences := []string{asExpectedSentence(run, cells)}
-	twice, kept := "let an order be grabbed twice", "kept every order to one driver"
+	twice, kept := "an order was grabbed more than once", "each order went to one driver"
 	if isSale(run) {
-		twice, kept = "sold more units of an order than it has", "sold no more units of an order than it has"
+		twice, kept = "an order sold more units than it has", "no order sold more units than it has"
 	}
 	if let := catalog.Filter(safe, letsTwoIn); len(let) > 0 {
 		kept += fmt.Sprintf(" (in %d of these, the lock still let two holders in)", len(let))
 	}
 	unknown := len(cells) - len(unsafe) - len(stuck) - len(safe)
-	parts := applying([]remark{
-		{len(unsafe) > 0, fmt.Sprintf("%d %s", len(unsafe), twice)},
-		{len(stuck) > 0, fmt.Sprintf("%d left an order that no driver can grab", len(stuck))},
-		{unknown > 0, fmt.Sprintf("%d could not be judged", unknown)},
-		{len(safe) > 0, fmt.Sprintf("%d %s", len(safe), kept)},
-	})
-	sentences = append(sentences, catalog.Capital(catalog.List(parts))+".")
+	in := func(n int, what string) string {
+		return fmt.Sprintf("In %s, %s.", catalog.Plural(n, "cell", "cells"), what)
+	}
+	sentences := append([]string{asExpectedSentence(run, cells)}, applying([]remark{
+		{len(unsafe) > 0, in(len(unsafe), twice)},
+		{len(stuck) > 0, in(len(stuck), "an order is left that no driver can grab")},
+		{unknown > 0, catalog.Plural(unknown, "cell", "cells") + " could not be judged."},
+		{len(safe) > 0, in(len(safe), kept)},
+	})...)
 	slices.SortStableFunc(unsafe, func(a, b experiment.Cell) int { return orZero(b.DoubleGrabs) - orZero(a.DoubleGrabs) })
 	if len(unsafe) > 0 && orZero(unsafe[0].DoubleGrabs) > 0 {
 		worst := unsafe[0]
-		sentences = append(sentences, fmt.Sprintf("The worst cell is %s: %s too many.", strings.Replace(name(worst), "none", "none (no lock)", 1), catalog.Plural(*worst.DoubleGrabs, "grab", "grabs")))
+		sentences = append(sentences, fmt.Sprintf("The worst cell is %s: %s.", strings.Replace(name(worst), "none", "none (no lock)", 1), catalog.Plural(*worst.DoubleGrabs, "extra grab", "extra grabs")))
 	}
 	if !run.Complete {
 		sentences = append(sentences, "The run is not complete.")

@@ -97,11 +97,11 @@ func TestUnknownIsSaid(t *testing.T) {
 		cells []experiment.Cell
 		want  string
 	}{
-		"the lock was not seen":        {[]experiment.Cell{unseen}, "1 cell is not as expected, of 1. 1 kept every order to one driver."},
-		"the lock let two in":          {[]experiment.Cell{twoInside}, "1 cell is not as expected, of 1. 1 kept every order to one driver (in 1 of these, the lock still let two holders in)."},
-		"one is expected":              {[]experiment.Cell{kept}, "The one cell is as expected. 1 kept every order to one driver."},
-		"one of two is expected":       {[]experiment.Cell{kept, measuredCell(catalog.NoFault, catalog.Unsafe, nil)}, "1 of 2 cells are as expected, and no verdict was expected for the rest. 1 let an order be grabbed twice and 1 kept every order to one driver."},
-		"all are expected, one is n/a": {[]experiment.Cell{kept, kept, measuredCell(catalog.Cancel, catalog.NA, nil)}, "All 2 cells are as expected. 2 kept every order to one driver."},
+		"the lock was not seen":        {[]experiment.Cell{unseen}, "1 cell is not as expected, of 1. In 1 cell, each order went to one driver."},
+		"the lock let two in":          {[]experiment.Cell{twoInside}, "1 cell is not as expected, of 1. In 1 cell, each order went to one driver (in 1 of these, the lock still let two holders in)."},
+		"one is expected":              {[]experiment.Cell{kept}, "The one cell is as expected. In 1 cell, each order went to one driver."},
+		"one of two is expected":       {[]experiment.Cell{kept, measuredCell(catalog.NoFault, catalog.Unsafe, nil)}, "1 of 2 cells are as expected, and no verdict was expected for the rest. In 1 cell, an order was grabbed more than once. In 1 cell, each order went to one driver."},
+		"all are expected, one is n/a": {[]experiment.Cell{kept, kept, measuredCell(catalog.Cancel, catalog.NA, nil)}, "All 2 cells are as expected. In 2 cells, each order went to one driver."},
 	} {
 		r := run("rush", tt.cells...)
 		r.Complete = true

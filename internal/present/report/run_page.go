@@ -57,7 +57,7 @@ type mark struct{ Sign, Class, Text string }
 // marks explains the symbols in the table, in legend order.
 var marks = []mark{
 	{"✓", "safe", "each order went to one driver"},
-	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
+	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the extra grabs"},
 	{"∞", "stuck", "an order that no driver can grab any more; the number counts the points, or the orders"},
 	{"?", "unknown", "the run could not show whether the order is safe"},
 	{"–", "na", "not run, because the fault touches nothing that the strategy uses"},
@@ -143,7 +143,7 @@ func sentence(c experiment.Cell) string {
 	if n := len(decidingPoints(c)); n > 0 {
 		text += fmt.Sprintf(" at %d of the %s at which the fault struck", n, catalog.Plural(len(c.Points), "point", "points"))
 	} else if c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil {
-		text += fmt.Sprintf(", %s too many", catalog.Plural(*c.DoubleGrabs, "grab", "grabs"))
+		text += ", " + catalog.Plural(*c.DoubleGrabs, "extra grab", "extra grabs")
 	}
 	switch {
 	case letsTwoIn(c):
