@@ -33,7 +33,7 @@ var benchFormats = []format[*lockbench.Result]{
 
 func (s *benchSettings) flags() []flags.Flag {
 	return slices.Concat([]flags.Flag{
-		flags.New("strategies", "A,B,…", "strategies and peers to measure besides the floor. The words ours, peers and all name groups (default all)", flags.One(&s.Subjects, parseSubjects)),
+		flags.New("strategies", "A,B,…", "strategies and peers to measure, in addition to the floor (two PINGs). The words ours, peers and all name groups (default all)", flags.One(&s.Subjects, parseSubjects)),
 		flags.New("cases", "A,B,…", "cases (default all): "+flags.Join(caseNames()), flags.One(&s.Cases, parseCases)),
 		flags.New("rounds", "N", "number of rounds. In each round, every lock gets one time slice in every case", flags.One(&s.Rounds, flags.WholeNumber(1, 10_000))),
 		flags.New("slice", "D", "length of a time slice", flags.One(&s.Slice, flags.Between(5*time.Millisecond, time.Minute))),
@@ -42,7 +42,7 @@ func (s *benchSettings) flags() []flags.Flag {
 	}, serverFlags(&s.Stack), []flags.Flag{
 		flags.New("out", "DIR", "result folder (default: results/TIME-bench)", flags.One(&s.out, flags.NonEmpty)),
 		formatFlag(&s.format, formatNames(benchFormats)),
-		flags.New("check", "", "exit with 3 if a bound is missed, or if a lock had two holders", flags.Switch(&s.check)),
+		flags.New("check", "", "exit with 3 if a result is outside its limit, or if a lock had two holders", flags.Switch(&s.check)),
 		flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 	})
 }

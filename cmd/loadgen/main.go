@@ -96,7 +96,7 @@ func commands() []command {
 		{"run", "run every chosen strategy under every chosen fault, and check the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
 		{"check", "test your own service with a few grabs, and list what to fix in its target file", subcommand(parseCheck, help("check", checkFlags()), (*settings).check)},
 		{"init", "ask about your own service, test it with a few grabs, and write its target file", subcommand(parseInit, help("init", new(initSettings).flags()), (*initSettings).execute)},
-		{"explore", "search for the shortest schedule that breaks a strategy", subcommand(parseExplore, help("explore", newExploreSettings().flags()), (*exploreSettings).execute)},
+		{"explore", "search for the shortest sequence of steps (schedule) that breaks a strategy", subcommand(parseExplore, help("explore", newExploreSettings().flags()), (*exploreSettings).execute)},
 		{"bench", "measure what each lock costs by itself", subcommand(parseBench, benchHelp, (*benchSettings).execute)},
 		{"report", "print the reports of result folders again", subcommand(parseReport, help("report", new(showSettings).flags(formatNames(runFormats))), showSettings.report)},
 		{"merge", "combine the shard results of one run", subcommand(parseMerge, help("merge", defaults("").flagsOfMerge()), (*settings).merge)},
