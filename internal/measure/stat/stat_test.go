@@ -73,9 +73,3 @@ func TestRatioIsWithinTheRound(t *testing.T) {
 		t.Errorf("Ratio = %v", got)
 	}
 }
-
-func TestString(t *testing.T) {
-	if got, want := (Interval{1.0456, 1.01, 1.0934}).String(), "1.046 [1.010, 1.093]"; got != want {
-		t.Errorf("String returned %q, want %q", got, want)
-	}
-}
