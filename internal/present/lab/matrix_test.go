@@ -106,7 +106,7 @@ func testMatrix(t *testing.T, browser *Browser) {
 	p.Await("the refused write of a safe cell", `document.querySelector("#matrix .cell figure.diagram svg .refused") && document.querySelector("#matrix .cell").innerText.includes("on which the database refused a late write")`)
 	setLanguage(p, "zh")
 	for selector, want := range map[string]string{
-		"#matrix-answer": "1 格有订单被抢两次", ".cell h2": "pause 下的 setnx-fenced", ".cell .answer": "安全：故障击中的 1 个点中有 1 个", ".cell .charts": "负载开始以来的时间",
+		"#matrix-answer": "1 格有订单被抢不止一次", ".cell h2": "pause 下的 setnx-fenced", ".cell .answer": "安全：故障击中的 1 个点中有 1 个", ".cell .charts": "负载开始以来的时间",
 	} {
 		if got := eval[string](p, `document.querySelector("#matrix `+selector+`, `+selector+`").textContent`); !strings.Contains(got, want) {
 			t.Errorf("in Chinese, the text of %s is %q, want …%s…", selector, got, want)
