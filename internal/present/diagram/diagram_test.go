@@ -171,6 +171,9 @@ func TestDeaths(t *testing.T) {
 		{"one that another has got", diagram.Run{Outlives: true, Deaths: anew, Timeline: check.Timeline{Events: record(t, append(endless[:4:4], "8005 2 acquire ok 1500 endless token=b")...)}}, []string{
 			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "kept 3-1500 open", "dies 3",
 		}},
+		{"one that the same driver has got again", diagram.Run{Outlives: true, Deaths: anew, Timeline: check.Timeline{Events: record(t, append(endless[:4:4], "8004 1 acquire ok 1500 endless token=b restarted", "8004 1 read ok 1600 restarted")...)}}, []string{
+			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "kept 3-1500 open", "holds 1500-1600 open", "believes 1500-1600 open", "dies 3", "read 1600",
+		}},
 		{"one that is not on a server", diagram.Run{Deaths: anew, Until: ms(2000), Timeline: check.Timeline{Events: record(t, endless...)}}, []string{
 			"waits 1-2", "fault 3-3", "believes 2-3", "dead 3-900 open", "holds 2-2000 open", "dies 3",
 		}},

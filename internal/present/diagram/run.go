@@ -93,12 +93,14 @@ type track struct {
 	fence                   uint64 // the fencing token of the lease that the driver believes it holds
 	struckAt                string
 	held                    *heldLease
-	kept                    *heldLease // the dead driver's lease that is still on the server
 }
 
-// heldLease is a period in which a driver holds the lock. Its end is NaN if unknown, and infinite
-// if the lease never expires.
-type heldLease struct{ from, end float64 }
+// heldLease is a period in which a driver holds the lock, or a server keeps a dead driver's lock. Its end is NaN if
+// unknown, and infinite if the lease never expires.
+type heldLease struct {
+	kind      SpanKind // Holds or Kept
+	from, end float64
+}
 
 var none = math.NaN()
 
@@ -182,12 +184,11 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 		return
 	}
 	for _, o := range b.tracks { // this grant shows that all drivers that the lock excludes have lost it
-		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
+		if b.Excludes != catalog.PerProcess || o.instance == t.instance {
 			b.endHold(o, now, false)
-			b.endKept(o, now)
 		}
 	}
-	t.held = &heldLease{now, b.leaseEnd(e, now)}
+	t.held = &heldLease{Holds, now, b.leaseEnd(e, now)}
 }
 
 // leaseEnd returns when the lease in event e ends, or NaN if the event contains no lease.
@@ -305,24 +306,8 @@ func (b *builder) keep(t *track, now float64) {
 		h.end = none
 	case is(h.end):
 		b.endHold(t, now, true)
-		t.kept = &heldLease{now, h.end}
+		t.held = &heldLease{Kept, now, h.end}
 	}
-}
-
-// endKept draws the period in which a server kept a dead driver's lock. It ends when the lock
-// expires, or now if that is earlier.
-func (b *builder) endKept(t *track, now float64) {
-	h := t.kept
-	if h == nil {
-		return
-	}
-	t.kept = nil
-	if h.end <= now {
-		t.span(Kept, h.from, h.end, false)
-		t.mark(LeaseEnd, h.end, "")
-		return
-	}
-	t.span(Kept, h.from, now, true)
 }
 
 func (t *track) mark(k MarkKind, at float64, note string) {
@@ -372,8 +357,8 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold draws the period in which a driver held the lock. It ends when the lease expires, or now
-// if that is earlier.
+// endHold draws the period in which a driver held the lock, or in which a server kept it after the driver's death. It
+// ends when the lease expires, or now if that is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -382,12 +367,12 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	t.held = nil
 	switch {
 	case is(h.end) && h.end <= now:
-		t.span(Holds, h.from, h.end, false)
+		t.span(h.kind, h.from, h.end, false)
 		t.mark(LeaseEnd, h.end, "")
 	case released:
-		t.span(Holds, h.from, now, false)
+		t.span(h.kind, h.from, now, false)
 	default: // the lease was lost earlier, at an unknown time
-		t.span(Holds, h.from, now, true)
+		t.span(h.kind, h.from, now, true)
 		t.weigh(40)
 	}
 }
@@ -420,15 +405,10 @@ func (b *builder) diagram() Diagram {
 func (b *builder) finish(t *track) {
 	b.endFault(t, b.end, true)
 	t.endWait(b.end, true)
-	if h := t.kept; h != nil && h.end <= b.end {
-		b.endKept(t, b.end)
-	} else if h != nil {
-		t.span(Kept, h.from, b.end, true)
-	}
 	if h := t.held; h != nil && h.end <= b.end {
 		b.endHold(t, b.end, false)
 	} else if h != nil {
-		t.span(Holds, h.from, b.end, true)
+		t.span(h.kind, h.from, b.end, true)
 	}
 	b.endBelief(t, b.end, true)
 }
