@@ -71,21 +71,7 @@ func (e Exploration) bounds() []string {
 	return lines
 }
 
-func bounds(c explore.Config) string {
-	parts := applying([]remark{
-		{true, catalog.Plural(c.Actors, "actor", "actors")},
-		{c.Wait > 0, fmt.Sprintf(" that wait for up to %s", c.Wait)},
-		{c.Work > 0, fmt.Sprintf(" (work %s)", c.Work)},
-		{c.Instances == 1, " on one instance"},
-		{c.SecondTry, ", the second one for the same driver as the first"},
-		{c.Stock > 1, fmt.Sprintf(", %d units", c.Stock)},
-	})
-	line := fmt.Sprintf("%s, up to %s, ", strings.Join(parts, ""), catalog.Plural(c.Preemptions, "preemption", "preemptions"))
-	if c.FaultCount == 0 || len(c.Faults) == 0 {
-		return line + "no faults"
-	}
-	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
-}
+func bounds(c explore.Config) string { return say("bounds", c) }
 
 // table returns a table of strategies with their failures. A strategy's first row shows its most
 // important failure.

@@ -28,7 +28,7 @@ func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 			continue
 		}
 		var story strings.Builder
-		err = errors.Join(err, markdown.ExecuteTemplate(&story, "sections", []section{timeline(*c.Cell)}))
+		err = errors.Join(err, textTemplates.ExecuteTemplate(&story, "sections", []section{timeline(*c.Cell)}))
 		if b.Len()+story.Len() < summaryLimit {
 			b.WriteString(story.String())
 		}

@@ -117,7 +117,7 @@ func newHeatMap(h Heat) heatMap {
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 
 func newHeatCell(n int, c experiment.Cell) *heatCell {
-	h := &heatCell{ID: c.Name().String(), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + sentence(c)}
+	h := &heatCell{ID: c.Name().String(), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + say("cell", c)}
 	if n, _ := decidingCount(c); n > 0 {
 		h.Order += strconv.Itoa(n)
 	}
@@ -133,37 +133,6 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 		h.Lock += unexpected
 	}
 	return h
-}
-
-func sentence(c experiment.Cell) string {
-	if c.Verdict == catalog.NA {
-		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
-	}
-	text := string(c.Verdict)
-	if n := len(decidingPoints(c)); n > 0 {
-		text += fmt.Sprintf(" at %d of the %s at which the fault struck", n, catalog.Plural(len(c.Points), "point", "points"))
-	} else if c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil {
-		text += ", " + catalog.Plural(*c.DoubleGrabs, "extra grab", "extra grabs")
-	}
-	switch {
-	case letsTwoIn(c):
-		text += "; the lock let two holders in"
-	case c.Exclusive != nil:
-		text += "; the lock kept holders apart"
-	case locks(c.Strategy):
-		text += "; whether the lock kept holders apart is not known"
-	}
-	if n := orZero(c.NearMisses); n > 0 {
-		text += fmt.Sprintf("; %s refused", catalog.Plural(n, "write was", "writes were"))
-	}
-	switch {
-	case c.Expected == nil:
-		return text + "; no verdict was expected"
-	case differs(c):
-		return text + "; the expected verdict was: " + c.Claimed()
-	default:
-		return text + "; as expected"
-	}
 }
 
 // cellData contains one test's details for the page's script.
@@ -216,7 +185,7 @@ func (d *runData) mode(id string) {
 
 func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	data := cellData{
-		ID: c.Name().String(), Verdict: c.Verdict, Sentence: catalog.Capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
+		ID: c.Name().String(), Verdict: c.Verdict, Sentence: catalog.Capital(say("cell", c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
 		Over: c.OverTime, Command: command(run, c), Mode: mode(c),
 	}
 	if c.Sale != nil {

@@ -40,37 +40,14 @@ func servers(e experiment.Environment) string {
 	return cmp.Or(strings.Join(all, ", "), "servers unknown")
 }
 
+// loadLine describes the load, and the settings of the cells for which they are known.
 func loadLine(run *experiment.Run) string {
-	c := run.Config
-	orders := catalog.Plural(c.Orders, "order", "orders")
-	if c.Stock > 1 {
-		orders += fmt.Sprintf(" of %d units", c.Stock)
-	}
-	what := orders + " x " + catalog.Plural(c.Drivers, "driver", "drivers")
-	switch {
-	case isPeak(run):
-		what = catalog.Plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
-	case c.Together:
-		what += " at " + rate(c.Rate) + "/s, the drivers of an order close together"
-	case c.Rate > 0:
-		what += " at " + rate(c.Rate) + "/s"
-	default:
-		what += " all at once"
-	}
-	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, catalog.Plural(c.Instances, "instance", "instances"))
-	if c.Repeat > 1 {
-		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)
-	}
 	known := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
-	if len(known) == 0 {
-		return line
-	}
-	all := catalog.Distinct(catalog.Map(known, settings))
-	line = fmt.Sprintf("%s; %s, on-lost %s", line, all[0], known[0].OnLost)
-	if len(all) > 1 {
-		line += "; in other cells " + strings.Join(all[1:], ", or ")
-	}
-	return line
+	return say("load", map[string]any{
+		"Config": run.Config, "Peak": isPeak(run),
+		"Settings": catalog.Distinct(catalog.Map(known, settings)),
+		"OnLost":   catalog.First(known, func(experiment.Cell) bool { return true }).OnLost,
+	})
 }
 
 // settings returns the work time, the lock's TTL and the maximum wait as text.
