@@ -66,6 +66,7 @@ func runHelp(w io.Writer, topic string) {
 	printHelp(w, "run", func() {
 		if topic == "all" {
 			printSections(w, helpSections(s.groups()))
+			printHelp(w, "run-exit-codes", nil)
 			return
 		}
 		fmt.Fprintln(w)
@@ -85,12 +86,5 @@ func helpSections(groups []flagGroup) []section {
 		section{"Strategies", catalog.Map(lock.Strategies, title)},
 		section{"Peers: locks of libraries with their default options. The word all does not include peers", catalog.Map(lock.Peers, title)},
 		section{"Faults", catalog.Map(faults, func(f catalog.FaultEntry) [2]string { return [2]string{string(f.Name), f.About} })},
-		section{"Exit codes", [][2]string{
-			{"0", "done"},
-			{"1", "loadgen itself failed"},
-			{"2", "bad usage"},
-			{"3", "an -assert did not hold, a cell is worse than in -baseline, or the schedule did not have the result that its file expects"},
-			{"130", "interrupted; the results so far are kept"},
-		}},
 	)
 }
