@@ -1,11 +1,7 @@
 package mutate
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"go/build"
 	"os"
@@ -24,19 +20,20 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// bench runs the tests and the explorer against one mistake at a time.
+// bench runs the tests and the explorer on the mistakes.
 type bench struct {
 	dir        string // overlays and programs; removed at the end
 	root       string
 	explores   bool
-	unchanged  string          // this program without any mistake; empty until it is built
-	fails      map[string]bool // whether the search of a strategy fails without any mistake
+	files      map[string]*finder
 	equivalent map[string]bool // keys of the mistakes that change nothing
-}
 
-// testTimeout limits how long the tests of a package run. A mistake that makes them run longer counts as
-// found.
-const testTimeout = 8 * time.Minute
+	joined   overlay // replaces the files with mistakes by files with a switch over all mistakes
+	overlay  string  // the file with the overlay
+	suites   map[string]*suite
+	built    map[string]string // programs with all joined mistakes, by package
+	searches map[string]search
+}
 
 func newBench(explore bool) (*bench, error) {
 	root, err := os.Getwd()
@@ -51,7 +48,10 @@ func newBench(explore bool) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bench{dir: dir, root: root, explores: explore, fails: map[string]bool{}, equivalent: equivalent}, nil
+	return &bench{
+		dir: dir, root: root, explores: explore, files: map[string]*finder{}, equivalent: equivalent,
+		overlay: filepath.Join(dir, "overlay.json"), built: map[string]string{}, suites: map[string]*suite{}, searches: map[string]search{},
+	}, nil
 }
 
 // readEquivalent returns the keys of the mistakes that change nothing.
@@ -82,10 +82,18 @@ func (b *bench) command(ctx context.Context, name string, args ...string) *exec.
 	return c
 }
 
-// measure makes n mistakes in a group. It prints each mistake with the test that found it.
-func (b *bench) measure(ctx context.Context, g group, n int, seed, tests string) ([]result, error) {
+// candidate is a mistake that may be part of the sample.
+type candidate struct {
+	mistake
+	group group
+	seed  string
+	alone bool // whether the mistake is outside every function, so that it needs a program of its own
+}
+
+// draw returns candidates for a sample of n mistakes in the group, in the order of the seed. It returns more
+// than n, because some of them may not compile.
+func (b *bench) draw(g group, n int, seed, tests string) ([]candidate, error) {
 	var all []mistake
-	sources := map[string][]byte{}
 	for _, pattern := range g.files {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -95,104 +103,105 @@ func (b *bench) measure(ctx context.Context, g group, n int, seed, tests string)
 			if ours, err := build.Default.MatchFile(filepath.Split(file)); strings.HasSuffix(file, "_test.go") || filepath.Ext(file) == ".go" && (err != nil || !ours) {
 				continue // no test compiles the files of other systems
 			}
-			if sources[file], err = os.ReadFile(file); err != nil {
-				return nil, err
-			}
-			found, err := findMistakes(file, sources[file])
+			source, err := os.ReadFile(file)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, found...)
+			if b.files[file], err = newFinder(file, source); err != nil {
+				return nil, err
+			}
+			all = append(all, b.files[file].mistakes()...)
 		}
 	}
-	fmt.Printf("\n== %s: %d possible mistakes\n", g.name, len(all))
-	var results []result
-	for _, m := range shuffled(all, seed+" "+g.name) {
-		if len(results) == n {
-			break
-		}
-		r, err := b.try(ctx, g, m, sources[m.file], tests)
-		if errors.Is(err, errNotViable) {
-			continue
-		}
-		if err != nil {
-			return results, err
-		}
-		r.group, r.rule = g.name, m.rule
-		results = append(results, r)
-		by := cmp.Or(r.byTest, "NOT FOUND")
-		switch {
-		case r.equivalent:
-			by = "changes nothing"
-		case r.byExplorer:
-			by = "explorer, " + cmp.Or(r.byTest, "no test")
-		}
-		fmt.Printf("%-22s %s:%d: %s", by, m.file, m.line(sources[m.file]), m.rule)
-		if !r.killed() && !r.equivalent { // a developer needs the code only of mistakes that nothing found
-			before, after := m.describe(sources[m.file])
-			fmt.Printf(": %s => %s", before, after)
-		}
-		fmt.Println()
+	all = slices.DeleteFunc(all, func(m mistake) bool {
+		return b.equivalent[m.key(b.files[m.file].source)] || tests == "none" && len(strategiesFor(m.file)) == 0
+	})
+	var drawn []candidate
+	for _, m := range shuffled(all, seed+" "+g.name)[:min(3*n, len(all))] {
+		f := b.files[m.file]
+		drawn = append(drawn, candidate{m, g, seed, f.tree == nil || f.find(m).body == nil})
 	}
-	return results, nil
+	return drawn, nil
 }
 
-var errNotViable = errors.New("it does not compile, go vet rejects it, or nothing could find it")
+// sample draws n mistakes for each group and seed that can be built, and joins them into one program.
+func (b *bench) sample(ctx context.Context, groups []group, n int, seeds []string, tests string) (sample []numbered, err error) {
+	var drawn []candidate
+	for _, g := range groups {
+		for _, seed := range seeds {
+			more, err := b.draw(g, n, seed, tests)
+			if err != nil {
+				return nil, err
+			}
+			drawn = append(drawn, more...)
+		}
+	}
+	valid := map[int]mistake{}
+	for number, c := range drawn {
+		if !c.alone {
+			valid[number+1] = c.mistake
+		}
+	}
+	if err := b.dropInvalid(ctx, valid); err != nil {
+		return nil, err
+	}
+	drawnFrom := map[string]int{}
+	joined := map[int]mistake{}
+	for i, c := range drawn {
+		number := i + 1
+		if drawnFrom[c.group.name+" "+c.seed] == n {
+			continue
+		}
+		if c.alone {
+			if ok, err := b.builds(ctx, c.mistake); err != nil {
+				return nil, err
+			} else if !ok {
+				continue
+			}
+		} else if _, ok := valid[number]; ok {
+			joined[number] = c.mistake
+		} else {
+			continue
+		}
+		drawnFrom[c.group.name+" "+c.seed]++
+		sample = append(sample, numbered{c, number})
+	}
+	_, err = b.join(joined)
+	return sample, err
+}
 
-// try makes one mistake, and runs the explorer and the tests until one of them fails.
-func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, tests string) (r result, err error) {
-	if b.equivalent[m.key(source)] {
-		return result{equivalent: true}, nil
-	}
-	file, err := b.overlay(m, source)
-	if err != nil {
-		return r, err
-	}
-	if filepath.Ext(m.file) == ".go" {
-		if err := b.command(ctx, "go", "vet", "-overlay="+file, "grablab/"+filepath.ToSlash(filepath.Dir(m.file))).Run(); err != nil {
-			return r, cmp.Or(ctx.Err(), errNotViable)
+// numbered is a mistake in the sample.
+type numbered struct {
+	candidate
+	number int
+}
+
+// measure looks for a test that finds the mistake, and runs the explorer on it.
+func (b *bench) measure(ctx context.Context, m numbered, tests string) (r result, err error) {
+	r = result{group: m.group.name, seed: m.seed, rule: m.rule}
+	p := programs{bench: b, mistake: m}
+	if m.alone {
+		if p.overlay, err = b.changed(m.mistake); err != nil {
+			return r, err
 		}
 	}
 	if strategies := strategiesFor(m.file); b.explores && len(strategies) > 0 {
 		r.explored = true
-		if r.byExplorer, err = b.explore(ctx, file, strategies); err != nil {
+		if r.byExplorer, err = p.explorerFinds(ctx, strategies); err != nil {
 			return r, err
 		}
 	}
-	if tests == "none" && !r.explored {
-		return r, errNotViable
-	}
-	for _, pkg := range g.packages(m.file, tests) {
-		// Tests that build programs themselves must build them with the mistake too.
-		test := b.command(ctx, "go", "test", "-count=1", "-vet=off", "-failfast", "-timeout", testTimeout.String(), "./"+pkg)
-		test.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+file))
-		out, err := test.CombinedOutput()
-		if ctx.Err() != nil {
-			return r, ctx.Err()
-		}
+	for i, folder := range m.group.packages(m.file, tests) {
+		found, err := p.testsFind(ctx, folder)
 		if err != nil {
-			if bytes.Contains(out, []byte("[build failed]")) {
-				return r, errNotViable
-			}
-			r.byTest = pkg
+			return r, err
+		}
+		if found {
+			r.byTest, r.byOwnTest = folder, i == 0
 			break
 		}
 	}
 	return r, nil
-}
-
-// overlay writes the changed file, and returns the file that makes the compiler use it.
-func (b *bench) overlay(m mistake, source []byte) (string, error) {
-	changed := filepath.Join(b.dir, "changed"+filepath.Ext(m.file))
-	if err := os.WriteFile(changed, m.apply(source), 0o600); err != nil {
-		return "", err
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(b.root, m.file): changed}})
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(b.dir, "overlay.json")
-	return file, os.WriteFile(file, overlay, 0o600)
 }
 
 // searched lists the strategies that the explorer searches for a mistake, by the beginning of the path of
@@ -242,50 +251,53 @@ func strategiesFor(file string) []string {
 	return nil
 }
 
-// explore reports whether the explorer finds a failure that the registry does not claim. A strategy
+// search is the result of a search of a strategy without any mistake.
+type search struct {
+	fails   bool
+	reached map[int]bool
+}
+
+// explorerFinds reports whether the explorer finds a failure that the registry does not claim. A strategy
 // whose search fails without the mistake too does not count.
-func (b *bench) explore(ctx context.Context, overlay string, strategies []string) (bool, error) {
-	changed, err := b.build(ctx, "changed", overlay)
+func (p programs) explorerFinds(ctx context.Context, strategies []string) (bool, error) {
+	program, err := p.build(ctx, "internal/mutate")
 	if err != nil {
 		return false, err
 	}
 	for _, s := range strategies {
-		if err := b.findFails(ctx, s); err != nil {
+		without, err := p.searchWithout(ctx, s)
+		if err != nil {
 			return false, err
 		}
-		if b.fails[s] {
+		if without.fails || !p.mistake.alone && !without.reached[p.mistake.number] {
 			continue
 		}
-		if found, err := b.exploreFails(ctx, changed, s); found || err != nil {
+		if found, err := p.exploreFails(ctx, program, s, p.setting()); found || err != nil {
 			return found, err
 		}
 	}
 	return false, nil
 }
 
-// findFails records in b.fails whether a search of the strategy fails without any mistake. It searches
-// each strategy only once.
-func (b *bench) findFails(ctx context.Context, strategy string) (err error) {
-	if _, known := b.fails[strategy]; known {
-		return nil
+// searchWithout returns the result of a search of the strategy without any mistake.
+func (b *bench) searchWithout(ctx context.Context, strategy string) (without search, err error) {
+	if without, ok := b.searches[strategy]; ok {
+		return without, nil
 	}
-	if b.unchanged == "" {
-		if b.unchanged, err = b.build(ctx, "unchanged", ""); err != nil {
-			return err
-		}
+	program, err := programs{bench: b}.build(ctx, "internal/mutate")
+	if err != nil {
+		return without, err
 	}
-	b.fails[strategy], err = b.exploreFails(ctx, b.unchanged, strategy)
-	return err
-}
-
-// build builds this test program with the given overlay; an empty one changes nothing. It does not build
-// loadgen, which is larger.
-func (b *bench) build(ctx context.Context, name, overlay string) (program string, err error) {
-	program = filepath.Join(b.dir, name)
-	if out, err := b.command(ctx, "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-ldflags=-s -w", "-o", program, "./internal/mutate").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the explorer: %w: %s", err, out)
+	folder, err := os.MkdirTemp(b.dir, "reached")
+	if err != nil {
+		return without, err
 	}
-	return program, nil
+	if without.fails, err = b.exploreFails(ctx, program, strategy, reachedEnv+"="+folder); err != nil {
+		return without, err
+	}
+	without.reached, err = reached(folder)
+	b.searches[strategy] = without
+	return without, err
 }
 
 // searchEnv is an environment variable that names the strategy for TestSearch.
@@ -293,11 +305,11 @@ const searchEnv = "GRABLAB_MUTATE_SEARCH"
 
 // exploreFails reports whether a search of the strategy with the default bounds finds a failure that is not
 // expected. A search that ends its process counts too.
-func (b *bench) exploreFails(ctx context.Context, program, strategy string) (bool, error) {
+func (b *bench) exploreFails(ctx context.Context, program, strategy string, env ...string) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	c := b.command(limited, program, "-test.run=^TestSearch$")
-	c.Env = append(os.Environ(), searchEnv+"="+strategy)
+	c.Env = append(append(os.Environ(), searchEnv+"="+strategy), env...)
 	out, err := c.CombinedOutput()
 	if err != nil && testing.Verbose() {
 		fmt.Printf("%s\n", out)

@@ -55,28 +55,38 @@ const (
 	dropLuaLine     = "drop Lua line"
 )
 
-// findMistakes returns the mistakes that the rules can make in a Go or Lua file, sorted by position.
-func findMistakes(file string, source []byte) ([]mistake, error) {
+// finder finds the places in one Go or Lua file where the rules apply.
+type finder struct {
+	file   string
+	source []byte
+	tree   *ast.File // nil for Lua
+	tokens *token.File
+	found  []mistake
+}
+
+func newFinder(file string, source []byte) (*finder, error) {
+	f := &finder{file: file, source: source}
 	if filepath.Ext(file) == ".lua" {
-		return luaMistakes(file, source), nil
+		return f, nil
 	}
 	files := token.NewFileSet()
 	tree, err := parser.ParseFile(files, file, source, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	f := &finder{file: file, source: source, tokens: files.File(tree.FileStart)}
-	ast.Inspect(tree, f.visit)
-	slices.SortStableFunc(f.found, func(a, b mistake) int { return cmp.Compare(a.from, b.from) })
-	return f.found, nil
+	f.tree, f.tokens = tree, files.File(tree.FileStart)
+	return f, nil
 }
 
-// finder collects the mistakes of one Go file.
-type finder struct {
-	file   string
-	source []byte
-	tokens *token.File
-	found  []mistake
+// mistakes returns the mistakes that the rules can make in the file, sorted by position.
+func (f *finder) mistakes() []mistake {
+	if f.tree == nil {
+		return luaMistakes(f.file, f.source)
+	}
+	f.found = nil
+	ast.Inspect(f.tree, f.visit)
+	slices.SortStableFunc(f.found, func(a, b mistake) int { return cmp.Compare(a.from, b.from) })
+	return f.found
 }
 
 func (f *finder) offset(p token.Pos) int { return f.tokens.Offset(p) }

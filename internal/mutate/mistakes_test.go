@@ -1,12 +1,14 @@
 package mutate
 
 import (
+	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,10 +47,11 @@ func number(held bool) (int, bool, error) {
 // TestRules checks that the rules make exactly the expected mistakes in a small file, and that the changed
 // file still parses.
 func TestRules(t *testing.T) {
-	all, err := findMistakes("p.go", []byte(sample))
+	f, err := newFinder("p.go", []byte(sample))
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := f.mistakes()
 	var got []string
 	for _, m := range all {
 		before, after := m.describe([]byte(sample))
@@ -95,6 +98,95 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// joinable prints twice the number of squares up to 20.
+const joinable = `package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+var double = func(n int) int { return n * 2 }
+
+func count(limit int) (n int) {
+	defer func() { n = double(n) }()
+loop:
+	for i := 1; ; i++ {
+		switch {
+		case i*i > limit && i > 0:
+			break loop
+		}
+		n++
+	}
+	return n
+}
+
+func check(n int) error {
+	if n > 8 {
+		return errors.New("more than 8")
+	}
+	return nil
+}
+
+func main() {
+	fmt.Println(count(20), check(8))
+}
+`
+
+// TestJoin compiles many mistakes into one program. The program must behave like the original if none is
+// selected, and like the changed file otherwise.
+func TestJoin(t *testing.T) {
+	f, err := newFinder("main.go", []byte(joinable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := map[string]string{
+		"defer func() { n = double(n) }() => ": "4 <nil>",
+		"var double = func(n int) int { return n * 2 } => var double = func(n int) int { return n * 3 }": "12 <nil>",
+		"case i*i > limit && i > 0: => case i*i > limit && (true || i > 0):":                             "8 <nil>",
+		"for i := 1; ; i++ { => for i := 2; ; i++ {":                                                     "6 <nil>",
+		"if n > 8 { => if n >= 8 {":                                                                      "8 more than 8",
+		"n++ => ":                                                                                        "0 <nil>",
+		"fmt.Println(count(20), check(8)) => ":                                                           "",
+		"fmt.Println(count(20), check(8)) => fmt.Println(count(20), check(9))":                           "8 more than 8",
+	}
+	want := map[int]string{0: "8 <nil>"} // the output by number; 0 makes no mistake
+	mistakes := map[int]mistake{}
+	for _, m := range f.mistakes() {
+		before, after := m.describe(f.source)
+		if output, ok := outputs[before+" => "+after]; ok {
+			number := len(want)
+			mistakes[number], want[number] = m, output
+		}
+	}
+	if len(mistakes) != len(outputs) {
+		t.Fatalf("%d mistakes, want %d", len(mistakes), len(outputs))
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"main.go": f.join(mistakes), "selector.go": fmt.Appendf(nil, selector, "main"), "go.mod": []byte("module joined\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-o", "joined", ".")
+	build.Dir, build.Env = dir, append(os.Environ(), "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v: %s", err, out)
+	}
+	for number, output := range want {
+		folder := t.TempDir()
+		program := exec.Command(filepath.Join(dir, "joined"))
+		program.Env = append(os.Environ(), mistakeEnv+"="+strconv.Itoa(number), reachedEnv+"="+folder)
+		out, err := program.Output()
+		if got := strings.TrimSpace(string(out)); err != nil || got != output {
+			t.Errorf("mistake %d: %v: the output is %q, want %q", number, err, got, output)
+		}
+		if all, err := reached(folder); number == 0 && (err != nil || len(all) != len(mistakes)) {
+			t.Errorf("reached %v: %v, want all %d mistakes", all, err, len(mistakes))
+		}
+	}
+}
+
 func TestLuaRules(t *testing.T) {
 	const script = "-- comment\nif redis.call('GET', KEYS[1]) == ARGV[1] then\n  redis.call('DEL', KEYS[1])\n  return 1\nend\n"
 	var got []string
@@ -122,11 +214,11 @@ func TestEquivalentMistakesExist(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		all, err := findMistakes(file, source)
+		f, err := newFinder(file, source)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(all, func(m mistake) bool { return m.key(source) == key }) {
+		if !slices.ContainsFunc(f.mistakes(), func(m mistake) bool { return m.key(source) == key }) {
 			t.Errorf("no rule makes this mistake: %s", key)
 		}
 	}

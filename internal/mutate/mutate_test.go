@@ -1,11 +1,18 @@
-// Package mutate measures how many mistakes the tests find. It puts small mistakes into the code, one at
-// a time, and counts how many of them make a test fail. This is mutation testing, after DeMillo,
+// Package mutate measures how many mistakes the tests find. It puts small mistakes into the code, and counts how
+// many of them make a test fail. This is mutation testing, after DeMillo,
 // Lipton and Sayward, "Hints on Test Data Selection", 1978.
+//
+// All mistakes of a sample are compiled into the same programs. Each changed function begins with a switch that
+// selects a copy of its body with one mistake, or the original body. An environment variable makes the
+// choice. A first run of each test, without any mistake, records which mistakes the test reaches. Only tests that
+// reach a mistake then run with it. This is called mutant schemata (Untch, Offutt and Harrold,
+// "Mutation Analysis Using Mutant Schemata", 1993). A mistake outside every function, such as one in a constant or
+// in a Lua script, needs programs of its own.
 //
 // Rules make the mistakes, and a seed draws a sample. By default, the seed is the name of the
 // release, so each release measures a different sample and tests cannot be fitted to it. For the
 // locks, TestMutate also runs `loadgen explore` with its default bounds, and reports how many
-// mistakes the explorer finds by itself. TestMutate takes about an hour, so only this command starts it:
+// mistakes the explorer finds by itself. TestMutate takes long, so only this command starts it:
 //
 //	.ci/mutate [-n N] [-seed TEXT] [-tests none|package|all] [-explore] [GROUP…]
 package mutate
@@ -32,19 +39,21 @@ type group struct {
 	tests []string // the packages whose tests can find mistakes in the files, the fastest first
 }
 
-// packages returns the packages whose tests run on a mistake in the file. The parameter tests selects none,
-// all of the group, or only the package of the file. If the group does not list that package, packages
-// returns the first one of the group.
+// packages returns the packages whose tests run on a mistake in the file. The parameter tests selects none, only
+// the package of the file, or all of the group, with the package of the file first. If the group does not list
+// that package, the first one of the group takes its place.
 func (g group) packages(file, tests string) []string {
-	switch own := filepath.ToSlash(filepath.Dir(file)); {
-	case tests == "none":
+	own := filepath.ToSlash(filepath.Dir(file))
+	if !slices.Contains(g.tests, own) {
+		own = g.tests[0]
+	}
+	switch tests {
+	case "none":
 		return nil
-	case tests == "all":
-		return g.tests
-	case slices.Contains(g.tests, own):
+	case "package":
 		return []string{own}
 	}
-	return g.tests[:1]
+	return slices.Concat([]string{own}, slices.DeleteFunc(slices.Clone(g.tests), func(p string) bool { return p == own }))
 }
 
 var groups = []group{
@@ -68,12 +77,12 @@ var groups = []group{
 
 var (
 	sampleSize = flag.Int("n", 5, "how many mistakes to make in each group")
-	sampleSeed = flag.String("seed", version.Release, "the seed of the sample")
+	sampleSeed = flag.String("seed", version.Release, "the seeds of the samples, separated by commas")
 	testsOf    = flag.String("tests", "package", "which tests may find a mistake: those of its package (package), of all packages listed for its group (all), or none")
 	explores   = flag.Bool("explore", true, "also run the explorer with its default bounds on mistakes in locks")
 )
 
-// TestMutate makes mistakes in each group, and prints which test found each of them. It must run in the
+// TestMutate makes mistakes in each group, and prints those that no test finds. It must run in the
 // root of the project.
 func TestMutate(t *testing.T) {
 	if os.Getenv("GRABLAB_MUTATE") != "1" {
@@ -111,19 +120,30 @@ func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []
 		return err
 	}
 	defer bench.close()
-	fmt.Printf("make mutate at %s, seed %s, %d mistakes a group, found by -tests %s\n", version.Commit(), seed, n, tests)
+	fmt.Printf("make mutate at %s, seed %s, %d mistakes a group and seed, -tests %s\n\n", version.Commit(), seed, n, tests)
+	of := slices.DeleteFunc(slices.Clone(groups), func(g group) bool {
+		return len(chosen) > 0 && !slices.Contains(chosen, g.name)
+	})
+	sample, err := bench.sample(ctx, of, n, strings.Split(seed, ","), tests)
+	if err != nil {
+		return err
+	}
 	var all []result
-	for _, g := range groups {
-		if len(chosen) > 0 && !slices.Contains(chosen, g.name) {
-			continue
+	defer func() { printRates(os.Stdout, all) }()
+	for i, m := range sample {
+		if i == 0 || m.group.name != sample[i-1].group.name {
+			fmt.Printf("\nmistakes in %s that nothing finds:\n", m.group.name)
 		}
-		results, err := bench.measure(ctx, g, n, seed, tests)
-		all = append(all, results...)
+		r, err := bench.measure(ctx, m, tests)
 		if err != nil {
-			printRates(os.Stdout, all)
 			return err
 		}
+		all = append(all, r)
+		out := os.Stdout
+		if r.killed() {
+			out = os.Stderr // the report lists only the other mistakes
+		}
+		fmt.Fprintln(out, r.describe(m.mistake, bench.files[m.file].source))
 	}
-	printRates(os.Stdout, all)
 	return nil
 }

@@ -1,6 +1,7 @@
 package mutate
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -12,14 +13,30 @@ import (
 
 // result records what found a mistake.
 type result struct {
-	group, rule string
+	group, seed string
+	rule        string
 	explored    bool // whether the explorer ran
 	byExplorer  bool
 	byTest      string // the package whose test failed, or "" if none did
-	equivalent  bool   // whether a reviewer found that the mistake changes nothing, so that it does not count
+	byOwnTest   bool   // whether this is the package of the mistake
 }
 
 func (r result) killed() bool { return r.byExplorer || r.byTest != "" }
+
+// describe returns a line that names the mistake and what found it. For a mistake that nothing found, it contains
+// the code.
+func (r result) describe(m mistake, source []byte) string {
+	by := cmp.Or(r.byTest, "NOT FOUND")
+	if r.byExplorer {
+		by = "explorer, " + cmp.Or(r.byTest, "no test")
+	}
+	line := fmt.Sprintf("%-22s %s:%d: %s", by, m.file, m.line(source), m.rule)
+	if !r.killed() {
+		before, after := m.describe(source)
+		line += fmt.Sprintf(": %s => %s", before, after)
+	}
+	return line
+}
 
 // shuffled returns the mistakes in an order that depends only on the seed.
 func shuffled(all []mistake, seed string) []mistake {
@@ -39,23 +56,21 @@ func interval(killed, of int) (low, high float64) {
 	return max(0, middle-half), min(1, middle+half)
 }
 
-// printRates prints how many mistakes were found, by group and by rule.
+// printRates prints how many mistakes were found, by group, by seed and by rule.
 func printRates(w io.Writer, all []result) {
 	for _, of := range []struct {
 		title string
 		name  func(result) string
 	}{
 		{"group", func(r result) string { return r.group }},
+		{"seed", func(r result) string { return r.seed }},
 		{"rule", func(r result) string { return r.rule }},
 	} {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(table, "\n%s\tmistakes\tfound\tby the explorer\n", of.title)
+		fmt.Fprintf(table, "\n%s\tmistakes\tfound\tby tests of the package\tby the explorer\n", of.title)
 		var order []string
 		rows := map[string][]result{}
 		for _, r := range all {
-			if r.equivalent {
-				continue
-			}
 			name := of.name(r)
 			if rows[name] == nil {
 				order = append(order, name)
@@ -65,7 +80,7 @@ func printRates(w io.Writer, all []result) {
 		for _, name := range order {
 			rs := rows[name]
 			explored := slices.DeleteFunc(slices.Clone(rs), func(r result) bool { return !r.explored })
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(rs), rate(rs, result.killed), rate(explored, func(r result) bool { return r.byExplorer }))
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", name, len(rs), rate(rs, result.killed), rate(rs, func(r result) bool { return r.byOwnTest }), rate(explored, func(r result) bool { return r.byExplorer }))
 		}
 		table.Flush()
 	}
