@@ -58,6 +58,7 @@ func TestCheck(t *testing.T) {
 		{mysqlDSN, query + " AND x = 'open", "has no end"},
 		{postgresDSN, query + " AND x = $q$ open", "has no end"},
 		{postgresDSN, query + " AND z = $1", "placeholders"},
+		{postgresDSN, "SELECT o, d FROM w WHERE o BETWEEN $2 AND $2", "the query has 0 placeholders"},
 
 		{mysqlDSN, strings.Replace(query, "SELECT", "SELECT DISTINCT", 1), "DISTINCT can hide"},
 		{postgresDSN, query + " AND cancelled IS DISTINCT FROM true", ""},
@@ -152,6 +153,26 @@ func TestCheckReadsTexts(t *testing.T) {
 				if err := ledger.Check(dsn, "SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = "+text+" AND y = ?"); err == nil {
 					t.Errorf("%s: a placeholder after %s does not count", dsn, text)
 				}
+			}
+		}
+	}
+}
+
+// TestCheckIgnoresComments puts each kind of comment between any two words of a query, and around it. Placeholders,
+// semicolons and keywords in a comment do not count, so Check must accept the query.
+func TestCheckIgnoresComments(t *testing.T) {
+	comments := []string{"-- ? ; LIMIT 1 'a\n", "/* ? ; LIMIT 1 'a */"}
+	for dsn, comments := range map[string][]string{mysqlDSN: append(comments, "# ? ; LIMIT 1 'a\n"), postgresDSN: comments, "sqlite:/x.db": comments} {
+		for _, comment := range comments {
+			words := strings.Fields(query + " ;")
+			for i := range len(words) + 1 {
+				q := strings.Join(words[:i], " ") + " " + comment + " " + strings.Join(words[i:], " ")
+				if err := ledger.Check(dsn, q); err != nil {
+					t.Errorf("Check: %s, %s: %v", dsn, q, err)
+				}
+			}
+			if err := ledger.Check(dsn, comment+" DELETE FROM wins WHERE o BETWEEN ? AND ?"); err == nil {
+				t.Errorf("Check accepts DELETE after %q", comment)
 			}
 		}
 	}

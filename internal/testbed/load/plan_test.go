@@ -162,6 +162,22 @@ func TestPace(t *testing.T) {
 	expect(pace.due(3), 3, true)
 }
 
+// TestPaceWaits asks for requests before they are due. Pace must return only once they are.
+func TestPaceWaits(t *testing.T) {
+	timer, err := newTimer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer timer.close()
+	pace := NewPlan([]string{"a"}, 1, 2, 5, 1).pacer(t.Context(), Config{Rate: 100}, timer)
+	began := time.Now()
+	for n := range uint64(4) {
+		if _, stop := pace.Pace(time.Since(began), n); stop || time.Since(began) < pace.due(n) {
+			t.Errorf("request %d is sent after %v, but is due after %v; stop: %v", n, time.Since(began), pace.due(n), stop)
+		}
+	}
+}
+
 // TestSleepEndsWithTheContext sleeps for 20 s, and for a nanosecond. If the context has ended, the sleep must end at
 // once and say so.
 func TestSleepEndsWithTheContext(t *testing.T) {

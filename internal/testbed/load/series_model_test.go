@@ -1,7 +1,9 @@
 package load_test
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +27,13 @@ func TestSeriesKeepsEveryRequest(t *testing.T) {
 			all = append(all, r)
 			s.Add(r.at, r.scheduled, r.sent)
 			o := s.OverTime()
+			width := 10.0 // of the smallest slices that hold all requests
+			for 48*width <= float64(slices.MaxFunc(all, func(a, b request) int { return cmp.Compare(a.at, b.at) }).at)/1e6 {
+				width *= 2
+			}
+			if o.SliceMS != width {
+				t.Fatalf("%v after %d requests: slices of %v ms, want %v ms", lasts, n+1, o.SliceMS, width)
+			}
 			counted := 0
 			for i, inSlice := range o.N {
 				counted += inSlice

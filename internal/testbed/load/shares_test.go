@@ -62,6 +62,19 @@ func TestDueTimes(t *testing.T) {
 	}
 }
 
+// TestLateDriversAreDueExactly checks that a rate with one request per tick is slow enough for exact times, also for
+// the drivers that arrive late on purpose.
+func TestLateDriversAreDueExactly(t *testing.T) {
+	const drivers = 10
+	pace := NewPlan([]string{"http://a"}, 1, 10, drivers, 1).pacer(t.Context(), Config{Rate: 500, Together: true}, nil).(openLoop)
+	for n := range 10 * drivers {
+		k := n % drivers
+		if due, want := pace.due(uint64(n)), time.Duration(n-k)*tick+pace.late(k); due != want {
+			t.Errorf("request %d is due after %v, want %v", n, due, want)
+		}
+	}
+}
+
 // TestBurstsAreDueWhenSent checks that each request of several bursts is due at the time of its Send.
 func TestBurstsAreDueWhenSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
