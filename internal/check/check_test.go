@@ -69,7 +69,7 @@ func TestVerdicts(t *testing.T) {
 		{"one driver twice", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(1, 1))}, check.Fail, "order 1"},
 		{"no ledger, no doubt by the answers", "one-winner", check.Evidence{LedgerErr: errGone, Promised: []check.Pair{p(1, 1)}}, check.Unknown, "the database is gone"},
 		{"no ledger, two were told", "one-winner", check.Evidence{LedgerErr: errGone, Promised: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 was promised 2 times"},
-		{"foreign, one was told", "one-winner", check.Evidence{FromAnswers: true, Promised: []check.Pair{p(1, 1)}}, check.Pass, "1 order"},
+		{"foreign, one was told", "one-winner", check.Evidence{FromAnswers: true, Promised: []check.Pair{p(1, 1)}}, check.Pass, "1 order was promised, each to one driver"},
 		{"foreign, two were told", "one-winner", check.Evidence{FromAnswers: true, Promised: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 was promised 2 times"},
 		{"foreign, a second may have won", "one-winner", check.Evidence{FromAnswers: true, Promised: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(1, 2)}}, check.Unknown, "order 1"},
 		{"foreign, two may have won", "one-winner", check.Evidence{FromAnswers: true, Unsure: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "order 1"},

@@ -692,6 +692,30 @@ func TestHoldersByDefinition(t *testing.T) {
 	}
 }
 
+// TestReleaseFreesAnyWinner sells an order with two units three times. A fourth driver's release has freed the lock of
+// one of the winners, and this explains the failure whichever of them it is.
+func TestReleaseFreesAnyWinner(t *testing.T) {
+	const freed = "F5"
+	for _, winners := range [][3]string{{"A/1", "B/2", "A/3"}, {"A/3", "A/1", "B/2"}, {"B/2", "A/3", "A/1"}} {
+		for i := range winners {
+			begins := []int{5, 6, 40}
+			begins[i] = 20
+			script := "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok"
+			for k, winner := range winners {
+				script += fmt.Sprintf("\n %d %s acquire ok \n %d %s claim ok", begins[k], winner, 80+k, winner)
+			}
+			events, ledger := played(t, script)
+			timeline, _ := check.Explain(events, ledger, check.Case{
+				Order: 2, Property: catalog.OneWinner, Fault: catalog.Pause, Excludes: catalog.Global, Breaks: []string{freed},
+				Lease: 25 * time.Millisecond, Units: 2,
+			})
+			if timeline.Mode != freed {
+				t.Errorf("failure mode is %s, want %s:\n%s", timeline.Mode, freed, render(timeline))
+			}
+		}
+	}
+}
+
 // TestReleaseFreesAnother checks when a third driver's release explains two winners, because it has
 // freed a winner's lock by mistake. That winner must have entered after the third driver and must
 // be inside at the release.
