@@ -135,6 +135,8 @@ func TestJudge(t *testing.T) {
 		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements are too few, because with 1 costs each result needs 4"},
 		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "each result needs 4"},
 		"not measured":           {old: around(10, 6), want: NotKnown, why: "not measured in both"},
+		"not measured before":    {new: around(10, 6), want: NotKnown, why: "not measured in both"},
+		"just enough":            {old: around(10, 1), new: around(9.9, 39), want: NotShown}, // p cannot be lower than 0.05
 		"few enough":             {old: around(10, 5), new: around(20, 5), want: Slower},
 		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs each result needs 6"}, // p is 0.008, and among 21 costs, one could be that low by chance
 	} {
@@ -390,6 +392,68 @@ func TestSettingsDiffer(t *testing.T) {
 	}
 }
 
+// TestOrder checks the order of the lines of a comparison. The settings come in the same order as in a run, and the
+// costs in the order of the cells.
+func TestOrder(t *testing.T) {
+	run := func(first bool) *experiment.Run {
+		text, number := either(first, "a", "b"), either(first, 2, 3)
+		r := &experiment.Run{
+			Environment: experiment.Environment{Stack: text, Go: text, OS: text, CPUs: number, Redis: text, Database: text, ZooKeeper: text, Etcd: text, Vegeta: text},
+			Config: experiment.RunConfig{
+				Scenario: text, Orders: number, Drivers: number, Rate: float64(number), Together: first, Instances: number, Stock: number, PerDriver: number,
+				Rules: &target.Rules{Grabbed: text},
+			},
+		}
+		for _, name := range []string{"watchdog", "mutex", "setnx"} {
+			c := cellOf(name, catalog.NoFault, catalog.Safe, "", 1)
+			c.Guard, c.OnLost = either(first, order.Naive, order.Fenced), either(first, grab.Abort, grab.Ignore)
+			c.WorkMS, c.TTLMS, c.WaitMS, c.Peak = new(float64(number)), new(float64(number)), new(float64(number)), &experiment.Peak{P99MS: float64(number)}
+			r.Cells = append(r.Cells, c)
+		}
+		return r
+	}
+	c := Runs("", run(true), "", run(false))
+	var got []string
+	for _, line := range c.Unlike {
+		name, _, _ := strings.Cut(line, ":")
+		got = append(got, name)
+	}
+	want := []string{
+		"stack", "Go", "system", "CPUs", "Redis", "database", "ZooKeeper", "etcd", "vegeta",
+		"scenario", "orders", "drivers", "rate", "drivers of an order close together", "instances", "units per order", "units per driver", "rules",
+		"guard", "on-lost", "work ms", "TTL ms", "wait ms", "p99 limit ms",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the settings that differ are %q, want %q", got, want)
+	}
+	var names []string
+	for _, x := range c.Costs {
+		names = append(names, strings.Fields(x.Name)[0])
+	}
+	if names := slices.Compact(names); !slices.Equal(names, []string{"watchdog", "mutex", "setnx"}) {
+		t.Errorf("the costs are those of %q", names)
+	}
+}
+
+// TestRepetitions checks that the values of a cell with repetitions are those of its repetitions, even if there is
+// only one.
+func TestRepetitions(t *testing.T) {
+	for n := range 4 {
+		c := cellOf("setnx", catalog.NoFault, catalog.Safe, "", 9)
+		want := []float64{9}
+		if n > 0 {
+			want = nil
+		}
+		for i := range n {
+			p50 := float64(i)
+			c.Repetitions, want = append(c.Repetitions, experiment.Repetition{Latency: &load.Latency{P50: p50}}), append(want, p50)
+		}
+		if got := latency(func(l load.Latency) float64 { return l.P50 })(c); !slices.Equal(got, want) {
+			t.Errorf("%d repetitions: the values are %v, want %v", n, got, want)
+		}
+	}
+}
+
 func either[T any](first bool, a, b T) T {
 	if first {
 		return a
@@ -417,6 +481,15 @@ func TestMediansOnly(t *testing.T) {
 		c.judge()
 		if c.Costs[0].Answer != NotKnown {
 			t.Errorf("%s: %s, although there is nothing to test", name, c.Costs[0].Answer)
+		}
+	}
+	none := lockbench.Cost{Strategy: "setnx"}
+	for _, x := range []Cost{costOf(none, measured), costOf(measured, none), costOf(none, none)} {
+		why := x.Why
+		c := &Comparison{Costs: []Cost{x}}
+		c.judge()
+		if x := c.Costs[0]; x.Answer != NotKnown || why == "" || x.Why != why {
+			t.Errorf("without a median: the answer is %s, because %q, want the reason %q", x.Answer, x.Why, why)
 		}
 	}
 	if x := costOf(measured, measured); x.Why != "" || len(x.old) != 6 {
