@@ -16,12 +16,13 @@ import (
 
 // TestStockModel compares random reservations, sales and returns with a model that counts units. A
 // returned unit must leave no trace in the stock or with its driver. A repeated call must have the
-// same result as the first one.
+// same result as the first one. Only the first reservation of an order may read the database.
 func TestStockModel(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), Protocol: 2})
 	defer client.Close()
 	tokens := 0
-	env := Env{Redis: client, Orders: new(order.Mem), TTL: time.Hour, Token: func() string { tokens++; return fmt.Sprint("token-", tokens) }}
+	orders := &countedReads{Store: new(order.Mem)}
+	env := Env{Redis: client, Orders: orders, TTL: time.Hour, Token: func() string { tokens++; return fmt.Sprint("token-", tokens) }}
 	for seed := range uint64(60) {
 		units, perDriver := int(seed%3)+1, int(seed/3%2)+1
 		env.PerDriver = perDriver
@@ -30,6 +31,7 @@ func TestStockModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		orders.reads = 0
 		var reserved []*stockLease
 		owner, has, left := map[*stockLease]int64{}, map[int64]int{}, units
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -68,5 +70,19 @@ func TestStockModel(t *testing.T) {
 				t.Fatalf("%d units, %d to a driver, seed %d, step %d: %s: %v, want %v", units, perDriver, seed, step, what, got, want)
 			}
 		}
+		if orders.reads != 1 {
+			t.Errorf("%d units, %d to a driver, seed %d: the database was read %d times, want once", units, perDriver, seed, orders.reads)
+		}
 	}
+}
+
+// countedReads counts how often an order is read.
+type countedReads struct {
+	order.Store
+	reads int
+}
+
+func (c *countedReads) Read(ctx context.Context, id int64, fence uint64) (order.Order, error) {
+	c.reads++
+	return c.Store.Read(ctx, id, fence)
 }
