@@ -67,6 +67,30 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
+// TestRefusedNodeAnswersNo checks that a node that has another client's lock counts as a no without being asked. A
+// release or an extension then ends as soon as the other nodes are not a quorum.
+func TestRefusedNodeAnswersNo(t *testing.T) {
+	for nodes := redlockMin; nodes <= 7; nodes++ {
+		l := redlockOf(t, nodes)
+		q := l.question(true)
+		for refused := 1; refused <= nodes; refused++ {
+			reply, err := redlockConn{node: &redlockNode{eval: q, refused: true}}.Eval(nil)
+			if reply != int64(0) || err != nil {
+				t.Errorf("Eval: %v, %v; want 0", reply, err)
+			}
+			ended := false
+			select {
+			case <-q.enough:
+				ended = true
+			default:
+			}
+			if want := nodes-refused < l.quorum; ended != want {
+				t.Errorf("%d of %d nodes refuse: ended is %v, want %v", refused, nodes, ended, want)
+			}
+		}
+	}
+}
+
 // TestRedlockOutcome checks that a lease counts as lost once so many nodes lack its key that the other
 // nodes are not a majority. A silent node does not count as lacking the key.
 func TestRedlockOutcome(t *testing.T) {
