@@ -192,6 +192,7 @@ func (b *bench) measure(ctx context.Context, m numbered, tests string) (r result
 		}
 	}
 	for i, folder := range m.group.packages(m.file, tests) {
+		r.tested = true
 		found, err := p.testsFind(ctx, folder)
 		if err != nil {
 			return r, err

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"text/tabwriter"
+
+	"grablab/internal/catalog"
 )
 
 // result records what found a mistake.
@@ -17,6 +19,7 @@ type result struct {
 	rule        string
 	explored    bool // whether the explorer ran
 	byExplorer  bool
+	tested      bool   // whether tests ran
 	byTest      string // the package whose test failed, or "" if none did
 	byOwnTest   bool   // whether this is the package of the mistake
 }
@@ -79,8 +82,8 @@ func printRates(w io.Writer, all []result) {
 		}
 		for _, name := range order {
 			rs := rows[name]
-			explored := slices.DeleteFunc(slices.Clone(rs), func(r result) bool { return !r.explored })
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", name, len(rs), rate(rs, result.killed), rate(rs, func(r result) bool { return r.byOwnTest }), rate(explored, func(r result) bool { return r.byExplorer }))
+			explored, tested := catalog.Filter(rs, func(r result) bool { return r.explored }), catalog.Filter(rs, func(r result) bool { return r.tested })
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", name, len(rs), rate(rs, result.killed), rate(tested, func(r result) bool { return r.byOwnTest }), rate(explored, func(r result) bool { return r.byExplorer }))
 		}
 		table.Flush()
 	}
