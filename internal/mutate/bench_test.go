@@ -113,13 +113,12 @@ func (b *bench) draw(g group, n int, seed, tests string) ([]candidate, error) {
 			all = append(all, b.files[file].mistakes()...)
 		}
 	}
-	all = slices.DeleteFunc(all, func(m mistake) bool {
-		return b.equivalent[m.key(b.files[m.file].source)] || tests == "none" && len(strategiesFor(m.file)) == 0
-	})
 	var drawn []candidate
-	for _, m := range shuffled(all, seed+" "+g.name)[:min(3*n, len(all))] {
+	for _, m := range shuffled(all, seed+" "+g.name) {
 		f := b.files[m.file]
-		drawn = append(drawn, candidate{m, g, seed, f.tree == nil || f.find(m).body == nil})
+		if len(drawn) < 3*n && !b.equivalent[m.key(f.source)] && (tests != "none" || len(strategiesFor(m.file)) > 0) {
+			drawn = append(drawn, candidate{m, g, seed, f.tree == nil || f.find(m).body == nil})
+		}
 	}
 	return drawn, nil
 }
