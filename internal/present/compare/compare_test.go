@@ -435,6 +435,21 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestVerdictText checks that the text of a verdict says if it is not known whether the lock kept holders apart. It must
+// not say so if the lock has a verdict, or if no verdict was expected.
+func TestVerdictText(t *testing.T) {
+	for _, known := range []*string{nil, new(experiment.Yes)} {
+		for _, expected := range []*string{nil, new(experiment.Yes)} {
+			c := cellOf("setnx", catalog.NoFault, catalog.Safe, "", 1)
+			c.Exclusive, c.ExpectedExclusive = known, expected
+			text := verdictText(c)
+			if says := strings.Contains(text, "not known whether the lock"); says != (known == nil && expected != nil) {
+				t.Errorf("exclusive %v, expected %v: %s", known != nil, expected != nil, text)
+			}
+		}
+	}
+}
+
 // TestRepetitions checks that the values of a cell with repetitions are those of its repetitions, even if there is
 // only one.
 func TestRepetitions(t *testing.T) {
