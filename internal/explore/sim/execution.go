@@ -324,10 +324,12 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	if made {
 		woken := x.wake(s)
 		fresh := x.gate.numberCalls()
+		x.leases.noteRenewals(fresh)
 		if !slices.Contains(timeKinds, s.Kind) && s.Phase != string(tap.Renew) {
 			x.progressAt = x.world.elapsed()
 		}
 		x.reducer.quiet = x.leases.leasedActors() == leased && !slices.ContainsFunc(x.world.events, event.byLeases)
+		x.causes.noteDisturbance(s)
 		x.oracle.judge()
 		for _, inst := range woken {
 			inst.awake = nil

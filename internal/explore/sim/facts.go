@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/tap"
 )
 
@@ -17,6 +18,24 @@ type causes struct {
 	shown    catalog.Facts // the facts from the steps so far
 	dataLost bool          // whether a server has lost its data
 	grants   int           // the number of successful acquires
+	// disturbedAt is when a disturbance last had an effect. It is used only if shown contains one.
+	disturbedAt time.Duration
+}
+
+// noteDisturbance records the time of a step that disturbs data, messages or connections, and of every
+// step during such a disturbance.
+func (s *causes) noteDisturbance(step schedule.Step) {
+	if step.Kind.Shows()&disturbances != 0 || s.faultLasts() {
+		s.disturbedAt = s.world.elapsed()
+	}
+}
+
+// faultLasts reports whether a server, a network or a session has failed, or a call or a message is late.
+func (s *causes) faultLasts() bool {
+	s.world.gate.mu.Lock()
+	defer s.world.gate.mu.Unlock()
+	return len(s.world.gate.late)+len(s.world.gate.inFlight) > 0 || slices.ContainsFunc(s.cluster.nodes, (*node).isDisturbed) ||
+		slices.ContainsFunc(s.cluster.instances[:Instances], func(inst *instance) bool { return len(inst.cut) > 0 || !s.world.hasSession(inst) })
 }
 
 // noteGrant records how an actor could get the lock while other actors may still have had it.

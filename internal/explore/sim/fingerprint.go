@@ -25,6 +25,9 @@ func (x *execution) state() search.Fingerprint {
 	if x.gate.enabledLocked(x.current) { // the last actor matters only if a switch to another actor would be a preemption
 		f = f.Text(x.current.name)
 	}
+	if x.causes.shown&disturbances != 0 {
+		f = f.Number(int64(x.causes.disturbedAt))
+	}
 	return f.Flag(x.oracle.stopped).Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
 }
 

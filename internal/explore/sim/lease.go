@@ -71,7 +71,7 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 	case c.phase == tap.Renew:
 		l.noteRenewalLocked(c)
 	case c.phase == tap.Acquire && l.extendsLease(c):
-		c.actor.noteAsked(l.world.elapsed())
+		c.actor.noteAsked(l.world.elapsed(), askEvery)
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
 		// The client may have lost its place in the queue, so forget its lease. findLeasesLocked
@@ -82,17 +82,26 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 }
 
 // These limits define busy waiting. On average, a waiting client may ask for the lock once per
-// askEvery. In a burst, it may ask askAtOnce times.
+// askEvery. In a burst, it may ask askAtOnce times. The same limits apply to renewals, even if they fail.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked records that a client asks for the lock. It is a leaky bucket, so old requests stop
-// counting after a while.
-func (a *actor) noteAsked(now time.Duration) {
-	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
+// noteAsked records that a client asks for the lock or renews its lease, which it may do once per every.
+// It is a leaky bucket, so old requests stop counting after a while.
+func (a *actor) noteAsked(now, every time.Duration) {
+	a.rest = max(0, a.rest-(now-a.asked)) + every
 	a.asked = now
+}
+
+// noteRenewals records the renewals among new calls. A short lease must be renewed more often.
+func (l *leaseBook) noteRenewals(fresh []*call) {
+	for _, c := range fresh {
+		if c.phase == tap.Renew && c.node != nil && l.extendsLease(c) {
+			c.actor.noteAsked(l.world.elapsed(), min(askEvery, l.cluster.TTL/20))
+		}
+	}
 }
 
 // noteRenewalLocked records the effect of a renewal. It compares the lease's old and new end, so

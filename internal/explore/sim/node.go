@@ -73,6 +73,12 @@ func (n *node) reset() {
 	n.lockServer.reset()
 }
 
+// isDisturbed reports whether the server is down, its clock has jumped, or a message from it is late.
+func (n *node) isDisturbed() bool {
+	r, ok := n.lockServer.(*redisServer)
+	return n.down.Load() || n.ahead != 0 || ok && len(r.messages.held) > 0
+}
+
 func (n *node) now() time.Time {
 	now := time.Now()
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))

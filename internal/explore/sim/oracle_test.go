@@ -185,6 +185,11 @@ func (s *scene) event(op string, kind history.Kind, code history.Code) {
 	s.o.judgeEvent(s.a, history.Event{Op: op, Kind: kind, Code: code, T: s.o.world.elapsed()})
 }
 
+// disturbedAt records an outage that had an effect until the given time.
+func (s *scene) disturbedAt(then time.Duration) {
+	s.o.causes.shown, s.o.causes.disturbedAt = catalog.Unreachable, then
+}
+
 type change = func(*scene)
 
 func shows(facts catalog.Facts) change { return func(s *scene) { s.o.causes.shown |= facts } }
@@ -422,6 +427,17 @@ func TestRules(t *testing.T) {
 				"disturbed": shows(catalog.Unreachable), "data lost": losesData, "clock": func(s *scene) { s.n.ahead = 1 }, "no lease": func(s *scene) { s.a.leases = nil },
 				"counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} }, "freed": isFreed, "renewed": func(s *scene) { s.holds(s.a, 1) },
 			}},
+		{catalog.RenewsOwn, "A's lease has expired, although nothing prevented its renewal",
+			func(s *scene) {
+				s.c.Strategy.Promises.RenewalRetried = 0.5
+				s.holds(s.a, s.c.TTL)
+				s.disturbedAt(s.c.TTL/2 - 1)
+				time.Sleep(s.c.TTL + 1)
+			},
+			func(s *scene) { s.o.judge() },
+			map[string]change{
+				"later": func(s *scene) { s.o.causes.disturbedAt++ }, "data lost": losesData, "no promise": func(s *scene) { s.c.Strategy.Promises.RenewalRetried = 0 },
+			}},
 		{catalog.LossNotified, "A's lease has expired, but A was not told",
 			func(s *scene) { s.holds(s.a, 1); s.c.renews = false; time.Sleep(time.Nanosecond) },
 			func(s *scene) { s.o.judge() },
@@ -450,7 +466,7 @@ func TestRules(t *testing.T) {
 				"never told": func(s *scene) { s.c.notifiesLoss = false }, "releasing": releases, "known": isKnown, "dead": isDead, "lags": lags,
 				"an earlier session": func(s *scene) { s.a.expiries = 1 }, "another instance": func(s *scene) { s.a.inst = s.b.inst },
 			}},
-		{catalog.WaitsAsTold, "A asks for the lock again and again, with too short a pause",
+		{catalog.WaitsAsTold, "A asks for the lock or renews its lease again and again, with too short a pause",
 			func(s *scene) { s.a.rest = askAtOnce*askEvery + 1 },
 			func(s *scene) { s.o.judge() },
 			map[string]change{"held up": holdsUp, "at the limit": func(s *scene) { s.a.rest-- }, "two servers": func(s *scene) { s.c.nodes = append(s.c.nodes, s.n) }}},
@@ -460,6 +476,40 @@ func TestRules(t *testing.T) {
 				s.o.judgeLingering([]*actor{s.a}, time.Millisecond)
 			},
 			map[string]change{"outage": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "delayed": shows(catalog.Delayed), "at the limit": func(s *scene) { s.a.lingered = -time.Millisecond }}},
+		{catalog.WaitsAsTold, "A continued for 1.001s after its driver had hung up",
+			func(s *scene) { s.a.begin = 2; s.disturbedAt(1) },
+			func(s *scene) { s.o.judgeLingering([]*actor{s.a}, 1001*time.Millisecond) },
+			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
+		{catalog.WaitsAsTold, "A waited for 1.001", // an outage before it began is no excuse
+			func(s *scene) { s.a.begin = 2; s.disturbedAt(1); time.Sleep(1001*time.Millisecond + 3) },
+			func(s *scene) { s.o.judgePatience(s.a) },
+			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
+		{catalog.WaitsAsTold, "A began to write after its driver had hung up", hangsUp,
+			func(s *scene) { s.event(history.Claim, history.Invoke, "") },
+			map[string]change{"did not hang up": func(s *scene) { s.a.cancelled = false }}},
+		{catalog.FenceMonotone, "A got the lock without a fencing token",
+			func(s *scene) { s.c.Strategy.Fences = true; stores("A")(s) },
+			func(s *scene) { s.o.judgeStored(s.a) },
+			map[string]change{"no fence": func(s *scene) { s.c.Strategy.Fences = false }, "a token": func(s *scene) { s.a.fence = 1 }}},
+		{catalog.RenewsOwn, "A's lease on redis lasts for 10.002s, which is longer than the TTL",
+			func(s *scene) { s.holds(s.a, s.c.TTL+2*time.Millisecond) },
+			func(s *scene) { s.o.judge() },
+			map[string]change{"at the limit": func(s *scene) { s.holds(s.a, s.c.TTL+time.Millisecond) }}},
+		{catalog.AnswersAgree, "A was told that it had won, but its driver already had a unit",
+			func(s *scene) { s.c.Stock, s.c.Guard = 2, order.Fenced; s.wins(s.a, 1); s.wins(s.a, 2) },
+			func(s *scene) { s.event(history.Grab, history.OK, "") },
+			map[string]change{
+				"one unit": func(s *scene) { s.c.Stock = 1 }, "looks first": func(s *scene) { s.c.Guard = order.Naive }, "Redis limits": func(s *scene) { s.c.Guard = order.Decrement },
+				"not told": func(s *scene) { s.a.driver = 3 },
+			}},
+		{catalog.ReleaseEffective, "A released its lock while the lease was valid, but a server still has the lock",
+			func(s *scene) {
+				stores("grab = token-1-1")(s)
+				s.a.granted, s.a.inTime, s.a.released, s.a.token, s.a.begin = true, true, true, "token-1-1", 2
+				s.disturbedAt(1)
+			},
+			func(s *scene) { s.o.judgeReleases() },
+			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
 		{catalog.ReleaseEffective, "A released its lock while the lease was valid, but a server still has the lock",
 			func(s *scene) {
 				stores("grab = token-1-1")(s)
@@ -709,6 +759,7 @@ func TestEndLetsLeasesExpire(t *testing.T) {
 // no longer hold after any single change.
 func TestConditions(t *testing.T) {
 	callOf := func(a *actor, n *node) *call { return &call{actor: a, phase: tap.Acquire, node: n, target: "redis"} }
+	waits := func(s *scene) bool { return slices.Equal(s.o.waitersForFreeLocked(), []*actor{s.a}) }
 	pause := func(s *scene) { s.a.inst.stopped.Store(true) }
 	hang := func(s *scene) { s.a.hung = true }
 	done := func(s *scene) { s.a.done = true }
@@ -723,16 +774,52 @@ func TestConditions(t *testing.T) {
 			"not begun": func(s *scene) { s.a.begun = false }, "granted": func(s *scene) { s.a.granted = true }, "done": done, "dead": isDead, "paused": pause,
 			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, nil)} }, "its instance calls": func(s *scene) { s.b.inst = s.a.inst; s.o.gate.late = []*call{callOf(s.b, s.n)} },
 		}},
-		{"all is calm", nil, func(s *scene) bool { return s.o.isCalmLocked() }, map[string]change{
-			"data lost": losesData, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} }, "in flight": func(s *scene) { s.o.gate.inFlight = []*call{callOf(s.a, s.n)} },
+		{"the database may refuse a token", func(s *scene) { s.o.causes.dataLost, s.c.Guard = true, order.FenceWrite }, func(s *scene) bool { return s.o.losesFence() }, map[string]change{
+			"no data lost": func(s *scene) { s.o.causes.dataLost = false }, "checks at the read": func(s *scene) { s.c.Guard = order.Fenced },
+		}},
+		{"another instance's faults disturb no call", func(s *scene) {
+			s.b.hung, s.b.inst.ahead, s.b.inst.awake, s.b.inst.cut = true, 1, make(chan struct{}), map[string]bool{"locks": true}
+			s.b.inst.stopped.Store(true)
+			s.o.gate.late, s.o.gate.inFlight = []*call{callOf(s.b, s.n)}, []*call{callOf(s.b, s.n)}
+		}, func(s *scene) bool { return s.o.isCalmLocked(s.a.inst) }, map[string]change{"its own": hang}},
+		{"all is calm", nil, func(s *scene) bool { return s.o.isCalmLocked(s.a.inst) }, map[string]change{
+			"data lost": func(s *scene) { losesData(s); locksNone(s) }, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} }, "in flight": func(s *scene) { s.o.gate.inFlight = []*call{callOf(s.a, s.n)} },
 			"down": func(s *scene) { s.n.down.Store(true) }, "server's clock": func(s *scene) { s.n.ahead = 1 }, "paused": pause, "lags": lags, "cut": cut, "clock": func(s *scene) { s.a.inst.ahead = 1 }, "hung": hang,
 		}},
-		{"an actor waits for a free lock", func(s *scene) { s.a.begun = true }, func(s *scene) bool { return slices.Equal(s.o.waitersForFreeLocked(), []*actor{s.a}) }, map[string]change{
+		{"an actor waits for a free lock", func(s *scene) { s.a.begun = true }, waits, map[string]change{
 			"not begun": func(s *scene) { s.a.begun = false }, "done": done, "down": func(s *scene) { s.n.down.Store(true) }, "paused": pause, "hung": hang, "cut": cut,
 			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, s.n)} }, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} },
 			"a release is on its way": func(s *scene) { s.o.gate.inFlight = []*call{{actor: s.b, phase: tap.Release, node: s.n}} },
 			"B has it":                func(s *scene) { s.b.granted = true }, "dead": isDead, "B has a lease": func(s *scene) { s.holds(s.b, 1); s.b.granted = false },
 			"disturbed queue": func(s *scene) { s.c.Strategy.Needs = lock.Etcd; s.o.causes.shown = catalog.CutOff },
+		}},
+		{"an actor waits for a lock that was released", func(s *scene) { s.a.begun = true; s.holds(s.b, 1); s.b.released = true }, waits, map[string]change{
+			"not released": func(s *scene) { s.b.released = false },
+		}},
+		{"the first actor of a queue waits", func(s *scene) { s.c.Strategy.Needs = lock.Etcd; s.holds(s.a, 1); s.a.granted = false }, waits, map[string]change{
+			"no queue": func(s *scene) { s.c.Strategy.Needs = lock.Redis }, "not begun": func(s *scene) { s.a.begun = false }, "done": done, "dead": isDead, "granted": func(s *scene) { s.a.granted = true },
+		}},
+		{"an actor waits although its late request has taken the lock", func(s *scene) {
+			s.c.Strategy.Promises.LateUndone = true
+			s.holds(s.a, 1)
+			s.a.granted, s.a.arrivedLate = false, true
+		}, waits, map[string]change{
+			"no promise": func(s *scene) { s.c.Strategy.Promises.LateUndone = false }, "not late": func(s *scene) { s.a.arrivedLate = false }, "granted": func(s *scene) { s.a.granted = true },
+		}},
+		{"an actor waits although a late request has stored a counter", func(s *scene) {
+			s.a.begun, s.b.arrivedLate, s.c.residue = true, true, []string{"fence"}
+			stores("fence = 1")(s)
+		}, waits, map[string]change{
+			"stored a lock": stores("fence = 1\ngrab = B"),
+		}},
+		{"an actor is alone", nil, func(s *scene) bool { return s.o.isAlone(s.a) }, map[string]change{
+			"met": func(s *scene) { s.a.met = 2 }, "joined": func(s *scene) { s.b.begun, s.b.begin = true, 1 },
+		}},
+		{"an actor is alone after another", func(s *scene) { s.b.begun, s.a.begin, s.b.begin = true, 1, 1 }, func(s *scene) bool { return s.o.isAlone(s.a) }, map[string]change{
+			"joined": func(s *scene) { s.b.begin = 2 },
+		}},
+		{"an actor is alone before another", func(s *scene) { s.b.begin = 1 }, func(s *scene) bool { return s.o.isAlone(s.a) }, map[string]change{
+			"joined": func(s *scene) { s.b.begun = true },
 		}},
 		{"an actor lingers", func(s *scene) { s.a.cancelled, s.a.begun = true, true }, func(s *scene) bool { return slices.Equal(s.o.lingeringLocked(), []*actor{s.a}) }, map[string]change{
 			"not cancelled": func(s *scene) { s.a.cancelled = false }, "done": done, "dead": isDead, "hung": hang, "paused": pause,

@@ -3,6 +3,7 @@ package sim
 import (
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
@@ -103,6 +104,28 @@ func TestWaitBound(t *testing.T) {
 				t.Errorf("facts %v, data lost %v: a wait of %v is reported: %v", tt.shown, tt.dataLost, freeFor, broken)
 			}
 		}
+	}
+}
+
+// TestBusyRenewals checks that renewals without a pause are reported even if they fail. Renewals once per tenth
+// of the TTL are not reported.
+func TestBusyRenewals(t *testing.T) {
+	for _, tt := range []struct {
+		phase tap.Phase
+		pause time.Duration
+		busy  bool
+	}{{tap.Renew, 0, true}, {tap.Renew, time.Second, false}, {tap.Release, 0, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			for range 2 * askAtOnce {
+				s.o.leases.noteRenewals([]*call{{actor: s.a, phase: tt.phase, node: s.n, sent: [][]any{{"pexpire", "lock", s.c.TTL.Milliseconds()}}}})
+				time.Sleep(tt.pause)
+			}
+			s.o.judge()
+			if busy := len(s.o.broken) > 0; busy != tt.busy {
+				t.Errorf("%s every %v is reported: %v, want %v", tt.phase, tt.pause, busy, tt.busy)
+			}
+		})
 	}
 }
 

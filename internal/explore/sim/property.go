@@ -64,7 +64,7 @@ func (o *oracle) judge() {
 	}
 	for _, a := range o.world.actors {
 		if !o.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(o.cluster.nodes)) {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s asks for the lock again and again, with too short a pause", a.name)
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s asks for the lock or renews its lease again and again, with too short a pause", a.name)
 		}
 	}
 	if o.leases.strayRenewal != "" {
@@ -78,12 +78,17 @@ func (o *oracle) judge() {
 	}
 }
 
-// judgeHolder checks that an actor's lease is renewed, and that the actor is told when it is lost.
+// judgeHolder checks that an actor's lease is not too long, that it is renewed, and that the actor is told when it is lost.
 func (o *oracle) judgeHolder(a *actor) {
+	for _, l := range a.leases {
+		if left := l.until.Sub(l.node.now()); left > o.cluster.TTL+time.Millisecond {
+			o.recordViolation(catalog.RenewsOwn, 0, "%s's lease on %s lasts for %s, which is longer than the TTL", a.name, l.node.name, left.Round(time.Millisecond))
+		}
+	}
 	jumped := slices.ContainsFunc(o.cluster.nodes, func(n *node) bool { return n.ahead != 0 }) // a lease may have ended before its TTL
 	// The TTL has passed, and no server has lost data.
 	ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded && !o.leases.countsTwice()
-	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.causes.isDisturbed() && !jumped {
+	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.mayMissRenewal(a) && !jumped {
 		o.recordViolation(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
 	}
 	if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead || a.lags() {
@@ -106,6 +111,16 @@ func (o *oracle) judgeHolder(a *actor) {
 	if ranOut {
 		o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "%s's lease has expired, but %s was not told", a.name, a.name)
 	}
+}
+
+// mayMissRenewal reports whether a fault may have prevented the last renewals of a lease that has ended.
+// If a lock promises to repeat failed renewals, a fault is no excuse if it had ended long before.
+func (o *oracle) mayMissRenewal(a *actor) bool {
+	since := time.Duration(0)
+	if part := o.cluster.Strategy.Promises.RenewalRetried; part > 0 {
+		since = o.world.elapsed() + o.leases.leaseLeft(a) - time.Duration(part*float64(o.cluster.TTL))
+	}
+	return o.causes.isDisturbedSince(since)
 }
 
 // sessionExpired reports whether an actor's client was told that the session with the actor's lease
@@ -202,8 +217,12 @@ func (o *oracle) judgeFailedAcquire(a *actor) {
 	}
 }
 
-// judgeWrite checks that an actor that begins to write does not know that its lease is lost.
+// judgeWrite checks that an actor that begins to write does not know that its lease is lost, and that its
+// driver has not hung up.
 func (o *oracle) judgeWrite(a *actor, e history.Event) {
+	if a.cancelled {
+		o.recordViolation(catalog.WaitsAsTold, 0, "%s began to write after its driver had hung up", a.name)
+	}
 	if a.knowsLoss && o.cluster.OnLost == grab.Abort {
 		o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write after it had been told that its lease was lost", a.name)
 	}
@@ -236,12 +255,24 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had not won (%s), but the ledger has its row", a.name, e.Note)
 	case !won && e.Kind == history.OK:
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had won, but the ledger does not have its row", a.name)
+	case e.Kind == history.OK && o.limitsDrivers() && o.unitsOf(a) > 1:
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had won, but its driver already had a unit", a.name)
 	case e.Code == history.Taken && len(ledger) == 0 && o.cluster.locks():
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that the order was taken, but the ledger is empty", a.name)
 	case e.Code == grab.PerDriver && !bought && !otherTry && (o.cluster.locks() || !o.faulted): // a fault may lose a reserved unit
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its driver had enough units, but the ledger has none of them", a.name)
 	}
 	o.judgeReason(a, e)
+}
+
+// limitsDrivers reports whether the database checks at each write how many units the driver has.
+func (o *oracle) limitsDrivers() bool {
+	return o.cluster.units() > 1 && !o.cluster.Guard.LooksFirst() && o.cluster.Guard != order.Decrement
+}
+
+// unitsOf returns how many units the actor's driver has.
+func (o *oracle) unitsOf(a *actor) int {
+	return len(catalog.Filter(o.world.ledger(), func(g order.Grab) bool { return g.Driver == a.driver }))
 }
 
 // judgeReason checks that the reason of a failed grab matches what has happened. It accepts any
@@ -307,6 +338,9 @@ func (o *oracle) judgeStored(a *actor) {
 	gone := expired || a.freed != 0 || o.causes.dataLost
 	if o.leases.usesLeases() && stored < o.leases.quorum() && !o.leases.countsTwice() && !gone {
 		o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock, but only %d of %d servers store its lease", a.name, stored, len(o.cluster.nodes))
+	}
+	if o.cluster.Strategy.Fences && a.fence == 0 {
+		o.recordViolation(catalog.FenceMonotone, 0, "%s got the lock without a fencing token", a.name)
 	}
 	if issued := o.world.issued(); a.fence > issued && issued > 0 && !o.causes.dataLost {
 		o.recordViolation(catalog.FenceMonotone, 0, "%s got token %d, but the server has issued only tokens up to %d", a.name, a.fence, issued)

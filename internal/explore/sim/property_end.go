@@ -92,10 +92,10 @@ func (o *oracle) judgeContainers() {
 // judgeReleases checks that servers no longer store released locks. If the strategy promises to
 // retry failed releases, it checks these locks too.
 func (o *oracle) judgeReleases() {
-	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
-		return
-	}
 	for _, a := range o.world.actors {
+		if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 && o.causes.disturbedAt >= a.begin {
+			continue
+		}
 		tried := a.granted && a.inTime && !a.dead && !a.cancelled && !a.arrivedLate && o.cluster.showsToken
 		if tried && (a.released || o.cluster.Strategy.Promises.ReleaseRetried && o.leases.leaseLeft(a) > 0) && o.world.stores(a.token) {
 			o.recordViolation(catalog.ReleaseEffective, 0, "%s released its lock while the lease was valid, but a server still has the lock", a.name)

@@ -6,6 +6,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 )
 
 // isBlind reports whether the lock has a failure mode in which a release frees another driver's lock.
@@ -20,7 +21,7 @@ func (o *oracle) isAlone(a *actor) bool {
 
 // keptLease reports whether an actor certainly kept its lease until its release had ended.
 func (o *oracle) keptLease(a *actor) bool {
-	return !o.heldUp && !o.causes.isDisturbed() && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver
+	return !o.heldUp && !o.causes.isDisturbedSince(a.begin) && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver
 }
 
 // mustSucceed reports whether an actor's calls must succeed.
@@ -33,23 +34,32 @@ func (o *oracle) isUnimpeded(a *actor) bool {
 	return !a.impeded && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// isCalmLocked reports whether no fault lasts, and none has left anything behind that may make a
-// new actor's calls fail.
-func (o *oracle) isCalmLocked() bool {
-	disturbed := func(n *node) bool {
-		r, ok := n.lockServer.(*redisServer)
-		return n.down.Load() || n.ahead != 0 || ok && len(r.messages.held) > 0
-	}
-	broken := func(inst *instance) bool {
-		return inst.stopped.Load() || inst.awake != nil || len(inst.cut) > 0 || inst.ahead != 0 || !o.world.hasSession(inst)
-	}
-	return !o.causes.dataLost && len(o.gate.late)+len(o.gate.inFlight) == 0 && !slices.ContainsFunc(o.cluster.nodes, disturbed) &&
-		!slices.ContainsFunc(o.cluster.instances[:Instances], broken) && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung })
+// isCalmLocked reports whether no fault of a server or of the instance lasts, and none has left anything
+// behind that may make the calls of the instance's next actor fail. A fault of another instance may keep
+// the lock taken, but makes no call of this instance fail.
+func (o *oracle) isCalmLocked(inst *instance) bool {
+	ours := func(a *actor) bool { return a.inst == inst && a.hung }
+	return !o.losesFence() && !slices.ContainsFunc(slices.Concat(o.gate.late, o.gate.inFlight), func(c *call) bool { return c.actor.inst == inst }) &&
+		!slices.ContainsFunc(o.cluster.nodes, (*node).isDisturbed) && !slices.ContainsFunc(o.world.actors, ours) &&
+		!inst.stopped.Load() && inst.awake == nil && len(inst.cut) == 0 && inst.ahead == 0 && o.world.hasSession(inst)
+}
+
+// losesFence reports whether a server has lost its data, so that the database may refuse the next write.
+// This cannot happen if the database checks the token at the read, because the service then raises the
+// counter and tries again.
+func (o *oracle) losesFence() bool {
+	return o.causes.dataLost && (o.cluster.Guard == order.FenceWrite || !o.cluster.locks())
 }
 
 // isDisturbed reports whether a fault has affected data, messages or connections, for example by
 // losing a reply.
-func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
+func (s *causes) isDisturbed() bool { return s.isDisturbedSince(0) }
+
+// isDisturbedSince is like isDisturbed, but ignores faults whose effect on messages and connections had
+// ended before the given time.
+func (s *causes) isDisturbedSince(then time.Duration) bool {
+	return s.dataLost || s.shown&disturbances != 0 && s.disturbedAt >= then
+}
 
 // mayMissMessage reports whether a fault may have made a connected client miss a message. Clients
 // that an outage disconnected do not count, because they know that they may have missed messages.

@@ -28,7 +28,7 @@ var handoffStrategy = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is notified when its turn comes",
 	Breaks:   []string{"F15", "F17", "F27"},
-	Promises: Promises{InOrder: catalog.PerProcess, Turns: true, Drift: 0.01, ReleaseRetried: true, LateUndone: true},
+	Promises: Promises{InOrder: catalog.PerProcess, Turns: true, Drift: 0.01, ReleaseRetried: true, RenewalRetried: 0.5, LateUndone: true},
 	New: func(env Env) (Locker, error) {
 		l, err := handoff.New(env.Redis, handoff.Options{TTL: env.TTL, ID: env.Token(), Logger: env.Log})
 		return handoffLocker{l, env}, err

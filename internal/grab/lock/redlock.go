@@ -35,7 +35,7 @@ var redlock = Strategy{
 	RefusesItself: true,
 	Waiter:        "retries after 25 to 200 ms",
 	Breaks:        []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
-	Promises:      Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare, Grace: RedlockGrace},
+	Promises:      Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare, Grace: RedlockGrace, RenewalRetried: 0.5},
 	New:           func(env Env) (Locker, error) { return newRedlock(env) },
 }
 

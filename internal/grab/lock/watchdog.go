@@ -28,7 +28,7 @@ var watchdog = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is notified, or retries when the lease ends",
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
-	Promises: Promises{WakeUp: 1}, // a full TTL, because a waiter that misses a message waits until the lease ends
+	Promises: Promises{WakeUp: 1, RenewalRetried: 0.5}, // a full TTL, because a waiter that misses a message waits until the lease ends
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey), nil },
 }
 
