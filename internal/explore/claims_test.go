@@ -65,6 +65,9 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "the same two faults, and a clean-up that heeds no hang-up", strategy: "setnx", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults, unclaimed: true},
 		{name: "a process that ends, where two winners are claimed", strategy: "none", property: catalog.Survives, step: call, unclaimed: true},
 		{name: "a wait that is too short, where two winners are claimed", strategy: "mutex", property: catalog.WaitsAsTold, step: call, unclaimed: true},
+		{name: "two winners of a lock within one process, in two processes", strategy: "mutex", property: catalog.OneWinner, step: call},
+		{name: "two winners of a lock within one process, in one process", strategy: "mutex", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Instances = 1 }, unclaimed: true},
+		{name: "no winner of a lock within one process, whose holder hangs", strategy: "mutex", property: catalog.StuckOrder, step: schedule.Step{Kind: schedule.Hangs, Actor: "A"}, change: func(c *Config) { c.Instances, c.Faults = 1, []catalog.Fault{catalog.Hang} }},
 		{name: "a known-broken strategy that ends its process", strategy: "setnx-late-fence", property: catalog.Survives, step: call},
 		{name: "a known-broken strategy", strategy: "setnx-late-fence", property: catalog.OneWinner, step: call},
 	} {

@@ -72,14 +72,19 @@ type claims struct {
 var blocking = []string{catalog.StuckOrder, catalog.NoLostWakeup, catalog.ReleaseEffective, catalog.NoResidue}
 
 // claimsUnder returns what we expect under the given faults. We make no prediction for the user's own
-// strategies, for known-broken ones, and for a guard that is not the strategy's default. We also make
-// none for a lock within one process if there is only one instance.
+// strategies, for known-broken ones, and for a guard that is not the strategy's default. If there is only
+// one instance, a lock within one process is safe unless its holder hangs.
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	s := set.Strategy
 	isListed := func(all []lock.Strategy) bool {
 		return slices.ContainsFunc(all, func(o lock.Strategy) bool { return o.Name == s.Name })
 	}
-	if cfg.Instances == 1 && s.Excludes == catalog.PerProcess || isListed(cfg.Own) {
+	switch {
+	case isListed(cfg.Own):
+		return claims{}
+	case cfg.Instances == 1 && s.Excludes == catalog.PerProcess && !slices.Contains(faults, catalog.Hang):
+		return claims{order: catalog.Safe, all: catalog.Safe}
+	case cfg.Instances == 1 && s.Excludes == catalog.PerProcess:
 		return claims{}
 	}
 	late := slices.Contains(faults, catalog.Latency) // a late grant may leave less than half of the lease
