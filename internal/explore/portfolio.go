@@ -38,6 +38,7 @@ func Portfolio(cfg Config) []Part {
 	}
 	waiting := func(c *Config) { c.Wait, c.Work = wait, work }
 	outlasting := func(c *Config) { c.TTL, c.Wait = time.Second, 1400*time.Millisecond }
+	outage := func(c *Config) { c.TTL, c.Wait, c.Work = time.Second, 3*wait, 13*work } // the work takes longer than a lease
 	alone := func(c *Config) { c.Actors, c.Work = 1, c.TTL+c.TTL/3 }
 	return []Part{ // the smallest first, because a search that ends early leaves its time to the later ones
 		with("waiting", 1, 0, waiting),
@@ -49,6 +50,10 @@ func Portfolio(cfg Config) []Part {
 		with("a long wait", 0, 0, func(c *Config) { c.TTL, c.Wait, c.Work = 30*time.Second, 64*time.Second, 61*time.Second }),
 		with("a last attempt as a lease ends", 0, 1, func(c *Config) { c.Wait = c.TTL - 500*time.Microsecond }, catalog.Crash),
 		with("one driver and two lost leases", 0, 2, func(c *Config) { c.Actors, c.Nodes, c.Work = 1, DefaultNodes+1, c.TTL/2 }, catalog.RedisRestart, catalog.NodeClock), // with an even number of nodes
+		with("drivers of one process who hang up", 0, 1, func(c *Config) { c.Instances, c.Wait, c.Work = 1, 6*time.Second, 16*work }, catalog.Cancel),
+		with("a driver who tries again for two units", 0, 1, func(c *Config) { c.SecondTry, c.Stock, c.Wait, c.Work = true, 2, wait, work }, catalog.Cancel),
+		with("an outage during long work", 0, 1, outage, catalog.RedisDown, catalog.Partition),
+		with("an outage for one process", 0, 1, func(c *Config) { outage(c); c.Actors, c.Instances = 3, 1 }, catalog.Partition),
 		with("calls sent twice", 0, 2, func(c *Config) { c.Wait = work }, catalog.ReplyLost, catalog.SentTwice, catalog.Cancel),
 		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost, catalog.ReplyLost, catalog.Slow),
 		with("three drivers and calls sent twice", 0, 2, func(c *Config) { c.Actors, c.Work = 3, work }, catalog.Cancel, catalog.SentTwice),
@@ -59,7 +64,7 @@ func Portfolio(cfg Config) []Part {
 		with("waiting with a fault", 0, 1, waiting,
 			catalog.Slow, catalog.Pause, catalog.Crash, catalog.Cancel, catalog.RedisDown, catalog.MessageLost),
 		with("a driver who tries again", 0, 2, func(c *Config) { c.SecondTry, c.Wait, c.Work = true, wait, work }, catalog.Cancel, catalog.ReplyLost),
-		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel, catalog.RedisDown),
+		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 16*work }, catalog.Cancel, catalog.RedisDown),
 		with("work that outlasts a lease", 0, 1, func(c *Config) { c.Work = c.TTL + c.TTL/3 },
 			catalog.RedisDown, catalog.Partition, catalog.Latency, catalog.ReplyLost),
 		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock, c.Work = 3, 2, work }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
