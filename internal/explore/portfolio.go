@@ -53,7 +53,7 @@ func Portfolio(cfg Config) []Part {
 		with("drivers of one process who hang up", 0, 1, func(c *Config) { c.Instances, c.Wait, c.Work = 1, 6*time.Second, 16*work }, catalog.Cancel),
 		with("a driver who tries again for two units", 0, 1, func(c *Config) { c.SecondTry, c.Stock, c.Wait, c.Work = true, 2, wait, work }, catalog.Cancel),
 		with("an outage during long work", 0, 1, outage, catalog.RedisDown, catalog.Partition),
-		with("an outage for one process", 0, 1, func(c *Config) { outage(c); c.Actors, c.Instances = 3, 1 }, catalog.Partition),
+		with("an outage for one process", 0, 1, func(c *Config) { outage(c); c.Instances, c.Wait = 1, wait }, catalog.Partition),
 		with("calls sent twice", 0, 2, func(c *Config) { c.Wait = work }, catalog.ReplyLost, catalog.SentTwice, catalog.Cancel),
 		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost, catalog.ReplyLost, catalog.Slow),
 		with("three drivers and calls sent twice", 0, 2, func(c *Config) { c.Actors, c.Work = 3, work }, catalog.Cancel, catalog.SentTwice),

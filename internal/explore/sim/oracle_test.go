@@ -774,15 +774,18 @@ func TestConditions(t *testing.T) {
 			"not begun": func(s *scene) { s.a.begun = false }, "granted": func(s *scene) { s.a.granted = true }, "done": done, "dead": isDead, "paused": pause,
 			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, nil)} }, "its instance calls": func(s *scene) { s.b.inst = s.a.inst; s.o.gate.late = []*call{callOf(s.b, s.n)} },
 		}},
-		{"the database may refuse a token", func(s *scene) { s.o.causes.dataLost, s.c.Guard = true, order.FenceWrite }, func(s *scene) bool { return s.o.losesFence() }, map[string]change{
+		{"the database may refuse a token", func(s *scene) { s.o.causes.dataLost, s.c.Guard = true, order.FenceWrite }, func(s *scene) bool { return s.o.losesFence(s.a) }, map[string]change{
 			"no data lost": func(s *scene) { s.o.causes.dataLost = false }, "checks at the read": func(s *scene) { s.c.Guard = order.Fenced },
+		}},
+		{"a driver from before the loss may have a higher token", func(s *scene) { s.o.causes.dataLost, s.a.met = true, 2 }, func(s *scene) bool { return s.o.losesFence(s.a) }, map[string]change{
+			"none": func(s *scene) { s.a.met = 0 }, "no data lost": func(s *scene) { s.o.causes.dataLost = false },
 		}},
 		{"another instance's faults disturb no call", func(s *scene) {
 			s.b.hung, s.b.inst.ahead, s.b.inst.awake, s.b.inst.cut = true, 1, make(chan struct{}), map[string]bool{"locks": true}
 			s.b.inst.stopped.Store(true)
 			s.o.gate.late, s.o.gate.inFlight = []*call{callOf(s.b, s.n)}, []*call{callOf(s.b, s.n)}
-		}, func(s *scene) bool { return s.o.isCalmLocked(s.a.inst) }, map[string]change{"its own": hang}},
-		{"all is calm", nil, func(s *scene) bool { return s.o.isCalmLocked(s.a.inst) }, map[string]change{
+		}, func(s *scene) bool { return s.o.isCalmLocked(s.a) }, map[string]change{"its own": hang}},
+		{"all is calm", nil, func(s *scene) bool { return s.o.isCalmLocked(s.a) }, map[string]change{
 			"data lost": func(s *scene) { losesData(s); locksNone(s) }, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} }, "in flight": func(s *scene) { s.o.gate.inFlight = []*call{callOf(s.a, s.n)} },
 			"down": func(s *scene) { s.n.down.Store(true) }, "server's clock": func(s *scene) { s.n.ahead = 1 }, "paused": pause, "lags": lags, "cut": cut, "clock": func(s *scene) { s.a.inst.ahead = 1 }, "hung": hang,
 		}},

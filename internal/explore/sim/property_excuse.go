@@ -34,21 +34,23 @@ func (o *oracle) isUnimpeded(a *actor) bool {
 	return !a.impeded && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// isCalmLocked reports whether no fault of a server or of the instance lasts, and none has left anything
-// behind that may make the calls of the instance's next actor fail. A fault of another instance may keep
-// the lock taken, but makes no call of this instance fail.
-func (o *oracle) isCalmLocked(inst *instance) bool {
-	ours := func(a *actor) bool { return a.inst == inst && a.hung }
-	return !o.losesFence() && !slices.ContainsFunc(slices.Concat(o.gate.late, o.gate.inFlight), func(c *call) bool { return c.actor.inst == inst }) &&
+// isCalmLocked reports whether no fault of a server or of the actor's instance lasts, and none has left
+// anything behind that may make the actor's calls fail. A fault of another instance may keep the lock
+// taken, but makes no call of this instance fail.
+func (o *oracle) isCalmLocked(a *actor) bool {
+	inst := a.inst
+	ours := func(b *actor) bool { return b.inst == inst && b.hung }
+	return !o.losesFence(a) && !slices.ContainsFunc(slices.Concat(o.gate.late, o.gate.inFlight), func(c *call) bool { return c.actor.inst == inst }) &&
 		!slices.ContainsFunc(o.cluster.nodes, (*node).isDisturbed) && !slices.ContainsFunc(o.world.actors, ours) &&
 		!inst.stopped.Load() && inst.awake == nil && len(inst.cut) == 0 && inst.ahead == 0 && o.world.hasSession(inst)
 }
 
-// losesFence reports whether a server has lost its data, so that the database may refuse the next write.
-// This cannot happen if the database checks the token at the read, because the service then raises the
-// counter and tries again.
-func (o *oracle) losesFence() bool {
-	return o.causes.dataLost && (o.cluster.Guard == order.FenceWrite || !o.cluster.locks())
+// losesFence reports whether a server had lost its data when an actor began, so that the database may
+// refuse the actor's write.
+// If the database checks the token at the read, the service raises the counter and tries again. The
+// database can then refuse the write only if a driver from before the loss reads with a higher token.
+func (o *oracle) losesFence(a *actor) bool {
+	return o.causes.dataLost && (a.met != 0 || o.cluster.Guard == order.FenceWrite || !o.cluster.locks())
 }
 
 // isDisturbed reports whether a fault has affected data, messages or connections, for example by

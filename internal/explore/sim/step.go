@@ -239,7 +239,7 @@ func (x *execution) begin(a *actor) bool {
 	x.gate.mu.Lock()
 	a.before = x.world.actorsThat(func(b *actor) bool { return b.granted })
 	a.met = x.world.actorsThat(func(b *actor) bool { return b != a && b.begun && (!b.done || x.gate.hasCallLocked(b.sent)) })
-	a.behind, a.impeded = x.oracle.queuesBehind(a), !x.oracle.isCalmLocked(a.inst)
+	a.behind, a.impeded = x.oracle.queuesBehind(a), !x.oracle.isCalmLocked(a)
 	x.gate.mu.Unlock()
 	x.world.running.Go(func() {
 		unlessExited(func() { a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver}) })
