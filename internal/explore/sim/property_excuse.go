@@ -46,9 +46,9 @@ func (o *oracle) isCalmLocked(a *actor) bool {
 }
 
 // losesFence reports whether a server had lost its data when an actor began, so that the database may
-// refuse the actor's write.
-// If the database checks the token at the read, the service raises the counter and tries again. The
-// database can then refuse the write only if a driver from before the loss reads with a higher token.
+// refuse the actor's write. If the database checks the token at the read, the service raises the counter
+// and tries again. The database can then refuse the write only if a driver from before the loss reads with
+// a higher token.
 func (o *oracle) losesFence(a *actor) bool {
 	return o.causes.dataLost && (a.met != 0 || o.cluster.Guard == order.FenceWrite || !o.cluster.locks())
 }
