@@ -312,6 +312,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
 	}
 	x.prepare(s)
+	x.causes.lasting = x.causes.faultLasts()
 	leased := x.leases.leasedActors()
 	x.oracle.steps++
 	made := x.do(s)

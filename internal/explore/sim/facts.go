@@ -20,12 +20,13 @@ type causes struct {
 	grants   int           // the number of successful acquires
 	// disturbedAt is when a disturbance last had an effect. It is used only if shown contains one.
 	disturbedAt time.Duration
+	lasting     bool // whether a fault lasted when the current step began
 }
 
 // noteDisturbance records the time of a step that disturbs data, messages or connections, and of every
 // step during such a disturbance.
 func (s *causes) noteDisturbance(step schedule.Step) {
-	if step.Kind.Shows()&disturbances != 0 || s.faultLasts() {
+	if step.Kind.Shows()&disturbances != 0 || s.lasting || s.faultLasts() {
 		s.disturbedAt = s.world.elapsed()
 	}
 }

@@ -291,6 +291,18 @@ func TestRules(t *testing.T) {
 				"held up": holdsUp, "data lost": losesData, "delayed": shows(catalog.Delayed), "freed": isFreed, "no lock": locksNone,
 				"ends soon": func(s *scene) { s.a.leases[0].until = s.n.now().Add(s.c.TTL / 4) }, "taken away": func(s *scene) { s.a.lostTo = catalog.Forgotten },
 			}},
+		{catalog.RenewsOwn, "A's lease was not renewed, although no fault had prevented that for half of the TTL",
+			func(s *scene) {
+				s.c.Strategy.Promises.RenewalRetried = 0.5
+				s.holds(s.a, s.c.TTL)
+				s.disturbedAt(s.c.TTL/2 - 2)
+				time.Sleep(s.c.TTL - 1)
+			},
+			func(s *scene) { s.event(history.Lost, history.Info, "") },
+			map[string]change{
+				"later": func(s *scene) { s.o.causes.disturbedAt++ }, "no promise": func(s *scene) { s.c.Strategy.Promises.RenewalRetried = 0 },
+				"stopped": func(s *scene) { s.o.stopped = true }, "freed": isFreed, "clock": func(s *scene) { s.n.ahead = 1 }, "data lost": losesData,
+			}},
 		{catalog.AnswersAgree, "A was told that it had released its lock, but the lease was already gone",
 			func(s *scene) { s.a.goneOn = []*node{s.n} },
 			func(s *scene) { s.event(history.Release, history.OK, "") },

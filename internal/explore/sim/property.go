@@ -78,7 +78,8 @@ func (o *oracle) judge() {
 	}
 }
 
-// judgeHolder checks that an actor's lease is not too long, that it is renewed, and that the actor is told when it is lost.
+// judgeHolder checks that an actor's lease is not too long, that it is renewed, and that the actor is told
+// when it is lost.
 func (o *oracle) judgeHolder(a *actor) {
 	for _, l := range a.leases {
 		if left := l.until.Sub(l.node.now()); left > o.cluster.TTL+time.Millisecond {
@@ -88,7 +89,7 @@ func (o *oracle) judgeHolder(a *actor) {
 	jumped := slices.ContainsFunc(o.cluster.nodes, func(n *node) bool { return n.ahead != 0 }) // a lease may have ended before its TTL
 	// The TTL has passed, and no server has lost data.
 	ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded && !o.leases.countsTwice()
-	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.mayMissRenewal(a) && !jumped {
+	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.mayMissRenewal(o.leases.leaseLeft(a)) && !jumped {
 		o.recordViolation(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
 	}
 	if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead || a.lags() {
@@ -113,14 +114,30 @@ func (o *oracle) judgeHolder(a *actor) {
 	}
 }
 
-// mayMissRenewal reports whether a fault may have prevented the last renewals of a lease that has ended.
-// If a lock promises to repeat failed renewals, a fault is no excuse if it had ended long before.
-func (o *oracle) mayMissRenewal(a *actor) bool {
+// mayMissRenewal reports whether a fault may have prevented the last renewals of a lease, which ends after
+// the time left. If a lock promises to repeat failed renewals, a fault is no excuse if it had ended long
+// before.
+func (o *oracle) mayMissRenewal(left time.Duration) bool {
 	since := time.Duration(0)
 	if part := o.cluster.Strategy.Promises.RenewalRetried; part > 0 {
-		since = o.world.elapsed() + o.leases.leaseLeft(a) - time.Duration(part*float64(o.cluster.TTL))
+		since = o.world.elapsed() + left - time.Duration(part*float64(o.cluster.TTL))
 	}
 	return o.causes.isDisturbedSince(since)
+}
+
+// judgeLost checks that a holder learns of a loss only if the lease is lost, and that a fault explains why
+// it was not renewed.
+func (o *oracle) judgeLost(a *actor) {
+	a.knowsLoss = true
+	how := o.causes.howLost(a)
+	// A client counts the TTL from its request, so it may report a loss too early after a late
+	// or lost reply. After only one lost reply, it still has time for another request.
+	if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && how == catalog.TakenOver {
+		o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
+	}
+	if o.cluster.Strategy.Promises.RenewalRetried > 0 && (how == catalog.TakenOver || how == catalog.LeaseEnded) && !o.stopped && !o.mayMissRenewal(0) {
+		o.recordViolation(catalog.RenewsOwn, how, "%s's lease was not renewed, although no fault had prevented that for half of the TTL", a.name)
+	}
 }
 
 // sessionExpired reports whether an actor's client was told that the session with the actor's lease
@@ -160,12 +177,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Claim && e.Kind == history.Invoke:
 		o.judgeWrite(a, e)
 	case e.Op == history.Lost:
-		a.knowsLoss = true
-		// A client counts the TTL from its request, so it may report a loss too early after a late
-		// or lost reply. After only one lost reply, it still has time for another request.
-		if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.howLost(a) == catalog.TakenOver {
-			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
-		}
+		o.judgeLost(a)
 	case e.Op == history.Grab && e.Kind != history.Invoke:
 		o.judgeAnswer(a, e)
 	case e.Op == history.Release && e.Kind == history.Invoke:

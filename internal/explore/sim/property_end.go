@@ -93,7 +93,7 @@ func (o *oracle) judgeContainers() {
 // retry failed releases, it checks these locks too.
 func (o *oracle) judgeReleases() {
 	for _, a := range o.world.actors {
-		if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 && o.causes.disturbedAt >= a.begin {
+		if o.causes.showsSince(catalog.Unreachable|catalog.CutOff, a.begin) {
 			continue
 		}
 		tried := a.granted && a.inTime && !a.dead && !a.cancelled && !a.arrivedLate && o.cluster.showsToken

@@ -60,7 +60,13 @@ func (s *causes) isDisturbed() bool { return s.isDisturbedSince(0) }
 // isDisturbedSince is like isDisturbed, but ignores faults whose effect on messages and connections had
 // ended before the given time.
 func (s *causes) isDisturbedSince(then time.Duration) bool {
-	return s.dataLost || s.shown&disturbances != 0 && s.disturbedAt >= then
+	return s.dataLost || s.showsSince(disturbances, then)
+}
+
+// showsSince reports whether any of the facts occurred, and disturbances had an effect at the given time or
+// later.
+func (s *causes) showsSince(facts catalog.Facts, then time.Duration) bool {
+	return s.shown&facts != 0 && s.disturbedAt >= then
 }
 
 // mayMissMessage reports whether a fault may have made a connected client miss a message. Clients

@@ -22,8 +22,7 @@ func (o *oracle) wait() time.Duration {
 // acquired the lock several times. It also checks this after data loss, which makes no call slower.
 func (o *oracle) judgePatience(a *actor) {
 	waited, wait := o.world.elapsed()-a.begin, o.wait()
-	disturbed := o.causes.shown&disturbances != 0 && o.causes.disturbedAt >= a.begin
-	if !o.stopped && !disturbed && !o.world.sessionEnded() && waited > wait+o.heldUpFor+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
+	if !o.stopped && !o.causes.showsSince(disturbances, a.begin) && !o.world.sessionEnded() && waited > wait+o.heldUpFor+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
 		o.recordViolation(catalog.WaitsAsTold, 0, "%s waited for %s, but should have given up after %s", a.name, waited.Round(time.Millisecond), wait)
 	}
 }
@@ -139,7 +138,7 @@ func (o *oracle) lingeringLocked() []*actor {
 // judgeLingering checks that actors end soon after their clients have disconnected.
 func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	for _, a := range lingering {
-		if a.lingered += passed; a.lingered > longestGoodbye && (o.causes.shown&slowing == 0 || o.causes.disturbedAt < a.begin) {
+		if a.lingered += passed; a.lingered > longestGoodbye && !o.causes.showsSince(slowing, a.begin) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s continued for %s after its driver had hung up", a.name, a.lingered.Round(time.Millisecond))
 		}
 	}
