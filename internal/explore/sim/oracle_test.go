@@ -301,7 +301,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.event(history.Lost, history.Info, "") },
 			map[string]change{
 				"later": func(s *scene) { s.o.causes.disturbedAt++ }, "no promise": func(s *scene) { s.c.Strategy.Promises.RenewalRetried = 0 },
-				"stopped": func(s *scene) { s.o.stopped = true }, "freed": isFreed, "clock": func(s *scene) { s.n.ahead = 1 }, "data lost": losesData,
+				"stopped": func(s *scene) { s.o.stopped = true }, "freed": isFreed, "clock": func(s *scene) { s.n.ahead = 1; s.holds(s.a, 1) }, "data lost": losesData,
 			}},
 		{catalog.AnswersAgree, "A was told that it had released its lock, but the lease was already gone",
 			func(s *scene) { s.a.goneOn = []*node{s.n} },

@@ -86,10 +86,9 @@ func (o *oracle) judgeHolder(a *actor) {
 			o.recordViolation(catalog.RenewsOwn, 0, "%s's lease on %s lasts for %s, which is longer than the TTL", a.name, l.node.name, left.Round(time.Millisecond))
 		}
 	}
-	jumped := slices.ContainsFunc(o.cluster.nodes, func(n *node) bool { return n.ahead != 0 }) // a lease may have ended before its TTL
 	// The TTL has passed, and no server has lost data.
 	ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded && !o.leases.countsTwice()
-	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.mayMissRenewal(o.leases.leaseLeft(a)) && !jumped {
+	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.mayMissRenewal(o.leases.leaseLeft(a)) {
 		o.recordViolation(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
 	}
 	if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead || a.lags() {
@@ -116,8 +115,11 @@ func (o *oracle) judgeHolder(a *actor) {
 
 // mayMissRenewal reports whether a fault may have prevented the last renewals of a lease, which ends after
 // the time left. If a lock promises to repeat failed renewals, a fault is no excuse if it had ended long
-// before.
+// before. If a server's clock has jumped, the lease may have ended before its TTL.
 func (o *oracle) mayMissRenewal(left time.Duration) bool {
+	if slices.ContainsFunc(o.cluster.nodes, func(n *node) bool { return n.ahead != 0 }) {
+		return true
+	}
 	since := time.Duration(0)
 	if part := o.cluster.Strategy.Promises.RenewalRetried; part > 0 {
 		since = o.world.elapsed() + left - time.Duration(part*float64(o.cluster.TTL))
