@@ -267,7 +267,7 @@ func TestEndOfTest(t *testing.T) {
 			reason := "r"
 			switch {
 			case v == catalog.Unknown && cause == errBudget:
-				reason = "the test took longer than its budget of 1m0s: r"
+				reason = "the test took longer than its budget of 1m0s: raise -budget; r"
 			case v == catalog.Unknown && cause == errBudgetTotal:
 				reason = "ended early, because -budget-total 1h0m0s ran out"
 			}
@@ -275,6 +275,13 @@ func TestEndOfTest(t *testing.T) {
 				t.Errorf("%s, ended by %v: %s (%s), interrupted %v", v, cause, c.Verdict, c.Reason, c.Interrupted)
 			}
 		}
+	}
+	m := measured{invalid: "interrupted: " + errBudget.Error()} // the load ends with the cause of the context
+	c := Cell{Points: []Point{{Verdict: catalog.Safe}, {Point: "after acquire 1", Verdict: catalog.Unknown}}}
+	c.Verdict, c.Reason = judge(c, m)
+	cfg.noteEnd(&c, errBudget)
+	if want := "the test took longer than its budget of 1m0s: raise -budget. Points without a verdict: after acquire 1"; c.Reason != want {
+		t.Errorf("the budget ended the load: %s, want %s", c.Reason, want)
 	}
 }
 

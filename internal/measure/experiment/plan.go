@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -194,8 +195,16 @@ func (cfg Config) noteEnd(c *Cell, cause error) {
 	case c.Interrupted:
 		c.Reason = cfg.budgetOver("ended early")
 	case errors.Is(cause, errBudget):
-		c.Reason = fmt.Sprintf("the test took longer than its budget of %v: %s", cfg.Budget, c.Reason)
+		c.Reason = fmt.Sprintf("the test took longer than its budget of %v: raise -budget%s", cfg.Budget, afterBudget(c.Reason))
 	}
+}
+
+// afterBudget returns what a reason says apart from the end of the budget, as the continuation of a sentence.
+func afterBudget(reason string) string {
+	if rest, ended := strings.CutPrefix(reason, "interrupted: "+errBudget.Error()); ended {
+		return rest
+	}
+	return "; " + reason
 }
 
 // budgetOver returns a message such as "ended early, because -budget-total 5m ran out".
