@@ -136,6 +136,28 @@ func TestFreshDrivers(t *testing.T) {
 	}
 }
 
+// TestServiceThatDoesNotRecover tests a service that fails all grabs after a fault has ended, for example because
+// Redis has lost its scripts. The test must end soon, and the reason must quote the service's response.
+func TestServiceThatDoesNotRecover(t *testing.T) {
+	long(t)
+	t.Parallel()
+	f, err := fault.Find(catalog.RedisRestart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, strikes := &model{ttl: 800 * time.Millisecond, wait: 1600 * time.Millisecond}, 0
+	c := m.injectService(t, f, func(context.Context, fault.Target) (fault.Prepared, error) {
+		return fault.Prepared{Strikes: []fault.Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
+			strikes++
+			m.locked(func() { m.broken = true })
+			return nil, nil
+		}}}}, nil
+	})
+	if want := "the service did not answer grabs after the fault: "; c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, want) || !strings.Contains(c.Reason, "503") || strikes != 1 {
+		t.Errorf("the verdict after %d injections is %s (%s), want unknown after 1, because of %q", strikes, c.Verdict, c.Reason, want)
+	}
+}
+
 // failingLedger is a ledger that can be read only while err is nil.
 type failingLedger struct {
 	*model

@@ -53,6 +53,7 @@ type model struct {
 	skips     int64                       // if not 0, grabs of later orders make another read before the work
 	keeps     bool                        // whether the ledger keeps only the last winner of an order
 	dead      map[int64]int               // how many more requests for an order fail, as on dead connections
+	broken    bool                        // whether all requests fail
 	unread    bool                        // whether its ledger cannot be read
 	hidden    int64                       // the ledger does not show the rows of the orders up to this one
 	stocks    string                      // if not empty, one call puts a unit of the order into Redis, and the next call takes it; "refuses" or "sells" if the key is missing then
@@ -148,7 +149,7 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 				}
 			})
 			dead := false
-			m.locked(func() { dead = m.dead[id] > 0; m.dead[id] -= min(1, m.dead[id]) })
+			m.locked(func() { dead = m.broken || m.dead[id] > 0; m.dead[id] -= min(1, m.dead[id]) })
 			if dead {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return

@@ -36,8 +36,8 @@ type subject interface {
 	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
 	// awaitAble waits for a limited time until the instances work again. It sends test requests for the
-	// order spare, which appears in no result. It returns no error if an instance still fails after
-	// that time, because the responses to later requests will show the failure.
+	// order spare, which appears in no result. If an instance of the user's service still fails after that
+	// time, it returns errNotAble, and the test may continue.
 	awaitAble(ctx context.Context, spare int64, instances ...*fleet.Instance) error
 }
 
@@ -131,13 +131,20 @@ func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
 
 func (f foreignSubject) excuse(of fault.Fault) string { return of.NotForeign }
 
-func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances ...*fleet.Instance) error {
+// errNotAble means that the user's service has not answered grabs for some time, although no fault is active.
+var errNotAble = errors.New("the service did not answer grabs after the fault")
+
+func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances ...*fleet.Instance) (failed error) {
 	for _, in := range instances {
-		if err := in.AwaitGrab(ctx, spare, serviceArrives); ctx.Err() != nil {
+		err := in.AwaitGrab(ctx, spare, serviceArrives)
+		if ctx.Err() != nil {
 			return err
 		}
+		if err != nil {
+			failed = fmt.Errorf("%w: %w", errNotAble, err)
+		}
 	}
-	return nil
+	return failed
 }
 
 // awaitGrab waits until an instance answers grabs. If requests for the spare order get no answer, it
