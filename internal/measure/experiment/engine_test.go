@@ -153,7 +153,7 @@ func TestServiceThatDoesNotRecover(t *testing.T) {
 			return nil, nil
 		}}}}, nil
 	})
-	if want := "the service did not answer grabs after the fault: "; c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, want) || !strings.Contains(c.Reason, "503") || strikes != 1 {
+	if want := "the service did not recover from the fault: "; c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, want) || !strings.Contains(c.Reason, "503") || strikes != 1 {
 		t.Errorf("the verdict after %d injections is %s (%s), want unknown after 1, because of %q", strikes, c.Verdict, c.Reason, want)
 	}
 }
@@ -304,6 +304,11 @@ func TestEndOfTest(t *testing.T) {
 	cfg.noteEnd(&c, errBudget)
 	if want := "the test took longer than its budget of 1m0s: raise -budget. Points without a verdict: after acquire 1"; c.Reason != want {
 		t.Errorf("the budget ended the load: %s, want %s", c.Reason, want)
+	}
+	c = Cell{Verdict: catalog.Unknown, Reason: "stuck orders could not be counted: " + errBudget.Error()}
+	cfg.noteEnd(&c, errBudget)
+	if want := "the test took longer than its budget of 1m0s: raise -budget; stuck orders could not be counted"; c.Reason != want {
+		t.Errorf("the budget ended the probes: %s, want %s", c.Reason, want)
 	}
 }
 

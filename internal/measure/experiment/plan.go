@@ -204,7 +204,7 @@ func afterBudget(reason string) string {
 	if rest, ended := strings.CutPrefix(reason, "interrupted: "+errBudget.Error()); ended {
 		return rest
 	}
-	return "; " + reason
+	return "; " + strings.Replace(reason, ": "+errBudget.Error(), "", 1)
 }
 
 // budgetOver returns a message such as "ended early, because -budget-total 5m ran out".

@@ -132,7 +132,7 @@ func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
 func (f foreignSubject) excuse(of fault.Fault) string { return of.NotForeign }
 
 // errNotAble means that the user's service has not answered grabs for some time, although no fault is active.
-var errNotAble = errors.New("the service did not answer grabs after the fault")
+var errNotAble = errors.New("the service did not recover from the fault")
 
 func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances ...*fleet.Instance) (failed error) {
 	for _, in := range instances {
