@@ -260,7 +260,7 @@ func (in *injection) outlived() string {
 // also true before an acquire whose reply the fault delays, because the server grants the lock before the reply.
 func (in *injection) holdsLock(p fault.Point) bool {
 	return p.InWork() || in.fault.RepliesAfter > 0 && slices.ContainsFunc(in.trail.calls[fault.Alone], func(c control.Call) bool {
-		return c.Phase == p.Phase && c.N == p.N && acquiresKey(c)
+		return c.IsAt(p.Point) && acquiresKey(c)
 	})
 }
 

@@ -167,7 +167,7 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 // for its reply.
 func (m heldCalls) hasMovedOn(c *contest, renewal []control.Call) bool {
 	calls := m.struck[holdName(callsHold, c)]
-	i := slices.IndexFunc(calls, func(h control.Held) bool { return h.Phase == c.point.Phase && h.N == c.point.N })
+	i := slices.IndexFunc(calls, func(h control.Held) bool { return h.IsAt(c.point.Point) })
 	return i >= 0 && slices.ContainsFunc(calls[i+1:], func(h control.Held) bool {
 		renews := slices.ContainsFunc(renewal, func(r control.Call) bool { return h.Phase == r.Phase })
 		return h.Target != tap.DB && !isShared(h.Call) && !renews && (h.Phase != c.point.Phase || h.N > c.point.N)

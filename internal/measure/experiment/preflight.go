@@ -14,7 +14,6 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
-	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
@@ -514,10 +513,9 @@ func (cfg Config) reach(name CellName, s lock.Strategy, t trail) Reach {
 		if !f.Reaches(p) {
 			continue
 		}
-		same := func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N }
-		n := slices.IndexFunc(alone, same)
+		n := slices.IndexFunc(alone, isAt(p.Point))
 		if p.Background {
-			n = len(alone) + slices.IndexFunc(t.service.renewal, same)
+			n = len(alone) + slices.IndexFunc(t.service.renewal, isAt(p.Point))
 		}
 		if p.After {
 			r.After = append(r.After, n+1)

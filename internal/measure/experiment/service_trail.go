@@ -234,7 +234,7 @@ var unlockCommands = regexp.MustCompile(`^\S+ (DEL|UNLINK|GETDEL|EVAL|EVALSHA|FC
 // then close the order.
 func (t trail) changesAfter(p fault.Point) bool {
 	calls := t.calls[fault.Alone]
-	i := slices.IndexFunc(calls, func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
+	i := slices.IndexFunc(calls, isAt(p.Point))
 	if i < 0 || p.After { // a background call may come at any time
 		i++
 	}
@@ -268,8 +268,8 @@ type keyUse struct {
 func (t trail) useOf(key string) keyUse {
 	use, before, hasRead := keyUse{name: key}, true, false
 	for _, c := range t.calls[fault.Alone] {
-		before = before && (t.claim == nil || c.Phase != t.claim.Phase || c.N != t.claim.N)
-		hasRead = hasRead || c.Target == tap.DB && c.Phase == t.work.Phase && c.N == t.work.N
+		before = before && (t.claim == nil || !c.IsAt(*t.claim))
+		hasRead = hasRead || c.Target == tap.DB && c.IsAt(t.work)
 		words := strings.Split(string(c.Phase), " ")
 		if c.Target == tap.DB || !slices.Contains(words[min(2, len(words)):], key) {
 			continue
@@ -297,7 +297,7 @@ func (u keyUse) caches() bool { return u.stores && !u.other }
 func (t trail) onlyHolders(c control.Call) bool {
 	calls := t.calls[fault.Alone]
 	same := func(o control.Call) bool { return o.Phase == c.Phase }
-	i := slices.IndexFunc(calls, func(o control.Call) bool { return o.Phase == t.claim.Phase && o.N == t.claim.N })
+	i := slices.IndexFunc(calls, isAt(*t.claim))
 	end := len(calls)
 	for end > i+1 && !writesTo(calls[end-1], []string{t.ledger}) {
 		end--
@@ -316,7 +316,7 @@ var (
 func (t trail) refusesForever(tries []control.Call) bool {
 	var last string
 	for _, c := range t.calls[fault.Alone] {
-		if t.claim == nil || c.Phase == t.claim.Phase && c.N == t.claim.N {
+		if t.claim == nil || c.IsAt(*t.claim) {
 			break
 		}
 		if slices.ContainsFunc(tries, func(o control.Call) bool { return o.Phase == c.Phase }) {
@@ -600,7 +600,7 @@ func (t trail) locksSession() bool {
 				reserves = reserves || !slices.ContainsFunc(calls[i+1:], func(c control.Call) bool { return writesTo(c, []string{table}) })
 			}
 		}
-		worked = worked || c.Phase == t.work.Phase && c.N == t.work.N
+		worked = worked || c.IsAt(t.work)
 	}
 	return inTransaction || inSession
 }
@@ -614,7 +614,7 @@ func (t trail) worksInTransaction() (open bool) {
 		case does(c, "BEGIN"):
 			open = true
 		}
-		if c.Phase == t.work.Phase && c.N == t.work.N {
+		if c.IsAt(t.work) {
 			break
 		}
 	}

@@ -287,9 +287,9 @@ func (s *strike) hitOther(c *contest) bool {
 	}
 	for _, o := range t.calls[fault.Alone] {
 		switch {
-		case o.Phase == c.point.Phase && o.N == c.point.N:
+		case o.IsAt(c.point.Point):
 			return c.struck && o.Target == tap.DB && a.ended.Sub(c.heldSince) < simultaneous
-		case o.Phase == t.claim.Phase && o.N == t.claim.N:
+		case o.IsAt(*t.claim):
 			return false
 		}
 	}

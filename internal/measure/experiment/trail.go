@@ -422,6 +422,9 @@ func (t trail) points() []fault.Point {
 // callsAt returns how many parallel calls a request makes at a point. For example, a lock on a
 // quorum makes one call per node.
 func (t trail) callsAt(p fault.Point) int {
-	calls := catalog.Filter(t.calls[p.Role], func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
-	return max(len(calls), 1) // the end of a phase is also a point, although it has no call
+	return max(len(catalog.Filter(t.calls[p.Role], isAt(p.Point))), 1) // the end of a phase is also a point, although it has no call
+}
+
+func isAt(p control.Point) func(control.Call) bool {
+	return func(c control.Call) bool { return c.IsAt(p) }
 }

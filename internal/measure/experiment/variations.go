@@ -158,7 +158,7 @@ func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 // create it again, which hides that this driver leaves the order in a state in which no one can win.
 func (in *injection) testsHeadStart(p fault.Point) bool {
 	calls := in.trail.calls[fault.Alone]
-	at := slices.IndexFunc(calls, func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
+	at := slices.IndexFunc(calls, isAt(p.Point))
 	onRedis := func(c control.Call) bool { return strings.HasPrefix(string(c.Phase), "redis ") }
 	return in.traits.reconnects && in.fault.Hits != 0 && in.fault.Course == fault.AfterHeal && in.fault.EndsBeforeLease() && !p.After && !p.Background &&
 		(p.Part == tap.Acquire || p.Part == fault.Work) && at > 0 && onRedis(calls[at]) && slices.ContainsFunc(calls[:at], onRedis)

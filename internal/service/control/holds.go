@@ -83,6 +83,9 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
+// IsAt reports whether the call is the one before or after which the point lies.
+func (c Call) IsAt(p Point) bool { return c.Phase == p.Phase && c.N == p.N }
+
 // Held is a call that has reached a breakpoint. It may have continued since then.
 type Held struct {
 	Call
