@@ -215,7 +215,7 @@ func (t trail) holdsLedger(c control.Call, before bool) bool {
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
 		switch {
-		case ends(verb) || verb == "UNLOCK":
+		case wire.Ends(verb) || verb == "UNLOCK":
 			before = false
 		case verb == "LOCK": // the statement's name does not contain the table
 			before = true
@@ -580,14 +580,14 @@ func (t trail) locksSession() bool {
 		for _, s := range statements(c) {
 			_, table, _ := strings.Cut(s, " ")
 			switch {
-			case ends(s) && worked:
+			case wire.Ends(s) && worked:
 				return inTransaction || inSession || reserves
-			case begins(s):
+			case wire.Begins(s):
 				if reserves = false; worked { // the earlier writes were outside a transaction
 					return inTransaction || inSession
 				}
 			case worked:
-			case ends(s):
+			case wire.Ends(s):
 				inTransaction, reserves = false, false
 			case releaseAll.MatchString(s): // a connection pool may do this with a connection that has no lock
 			case unlockFunctions.MatchString(s):
@@ -648,22 +648,14 @@ func isWrite(statement string) bool {
 func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
 
 func does(c control.Call, verb string) bool {
-	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && begins(s) })
-}
-
-// begins reports whether a statement begins a transaction.
-func begins(statement string) bool {
-	return statement == "BEGIN" || strings.HasPrefix(statement, "START TRANSACTION") || statement == wire.AutocommitOff
+	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && wire.Begins(s) })
 }
 
 // setsUp reports whether a call only turns autocommit off. The server does nothing else for it, and a pool may also
 // send it for a new connection, so no fault is injected there.
 func setsUp(c control.Call) bool { return slices.Equal(statements(c), []string{wire.AutocommitOff}) }
 
-// ends reports whether a statement ends a transaction.
-func ends(statement string) bool { return statement == "COMMIT" || statement == "ROLLBACK" }
-
-func endsTransaction(c control.Call) bool { return slices.ContainsFunc(statements(c), ends) }
+func endsTransaction(c control.Call) bool { return slices.ContainsFunc(statements(c), wire.Ends) }
 
 func writtenTables(calls ...control.Call) (tables []string) {
 	for _, s := range statements(calls...) {

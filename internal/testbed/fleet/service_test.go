@@ -426,7 +426,8 @@ func TestIdleStatements(t *testing.T) {
 }
 
 // TestTransactionsOfATask checks that the transactions of a task that polls the database are no calls of a grab. A
-// transaction that also contains a statement of the grab must count from its beginning to its end.
+// transaction that also contains a statement of the grab must count from its beginning to its end. SET autocommit=1 is a
+// COMMIT if the transaction has written.
 func TestTransactionsOfATask(t *testing.T) {
 	t.Parallel()
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
@@ -436,7 +437,8 @@ func TestTransactionsOfATask(t *testing.T) {
 	if err := in.SetHold(t.Context(), "all", control.Hold{First: 7, Count: 1, Outcome: control.Delivered}); err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range strings.Fields("1:BEGIN 2:BEGIN 1:SELECT_jobs 1:COMMIT 2:SELECT_jobs 1:BEGIN 1:DELETE_old 1:COMMIT 2:UPDATE_orders 2:INSERT_wins 2:COMMIT 2:BEGIN 2:ROLLBACK 4:BEGIN_+_UPDATE_orders_+_COMMIT 4:SELECT_jobs 4:COMMIT 3:COMMIT 3:UPDATE_orders 3:COMMIT 3:SELECT_jobs 3:COMMIT 5:SET_autocommit=0 5:SELECT_jobs 5:COMMIT 5:SET_autocommit=0 5:UPDATE_orders 5:COMMIT") {
+	for _, step := range strings.Fields("1:BEGIN 2:BEGIN 1:SELECT_jobs 1:COMMIT 2:SELECT_jobs 1:BEGIN 1:DELETE_old 1:COMMIT 2:UPDATE_orders 2:INSERT_wins 2:COMMIT 2:BEGIN 2:ROLLBACK 4:BEGIN_+_UPDATE_orders_+_COMMIT 4:SELECT_jobs 4:COMMIT 3:COMMIT 3:UPDATE_orders 3:COMMIT 3:SELECT_jobs 3:COMMIT 5:SET_autocommit=0 5:SELECT_jobs 5:COMMIT 5:SET_autocommit=0 5:UPDATE_orders 5:COMMIT 5:SET_autocommit=1 " +
+		"6:SET_autocommit=0 6:UPDATE_orders 6:SET_autocommit=1 6:UPDATE_orders 6:SET_autocommit=1 6:SET_autocommit=0 6:SELECT_jobs 6:SET_autocommit=1 6:SET_autocommit=0 6:INSERT_wins_+_SET_autocommit=1 6:SET_autocommit=1") {
 		conn, text, _ := strings.Cut(step, ":")
 		e := wire.Event{Server: "db", Conn: uint64(conn[0]), Text: strings.ReplaceAll(text, "_", " ")}
 		if err := w.tap(t.Context(), e, func(context.Context) error { return nil }); err != nil {
@@ -448,7 +450,8 @@ func TestTransactionsOfATask(t *testing.T) {
 	for _, h := range held {
 		got = append(got, fmt.Sprintf("%s %d", h.Phase, h.N))
 	}
-	want := "mysql SELECT jobs 1, mysql SELECT jobs 2, mysql DELETE old 1, mysql BEGIN 1, mysql UPDATE orders 1, mysql INSERT wins 1, mysql COMMIT 1, mysql ROLLBACK 1, mysql BEGIN + UPDATE orders + COMMIT 1, mysql SELECT jobs 3, mysql UPDATE orders 2, mysql COMMIT 2, mysql SELECT jobs 4, mysql SELECT jobs 5, mysql SET autocommit=0 1, mysql UPDATE orders 3, mysql COMMIT 3"
+	want := "mysql SELECT jobs 1, mysql SELECT jobs 2, mysql DELETE old 1, mysql BEGIN 1, mysql UPDATE orders 1, mysql INSERT wins 1, mysql COMMIT 1, mysql ROLLBACK 1, mysql BEGIN + UPDATE orders + COMMIT 1, mysql SELECT jobs 3, mysql UPDATE orders 2, mysql COMMIT 2, mysql SELECT jobs 4, mysql SELECT jobs 5, mysql SET autocommit=0 1, mysql UPDATE orders 3, mysql COMMIT 3, " +
+		"mysql SET autocommit=0 2, mysql UPDATE orders 4, mysql COMMIT 4, mysql UPDATE orders 5, mysql SELECT jobs 6, mysql SET autocommit=0 3, mysql INSERT wins + COMMIT 1"
 	if names := strings.Join(got, ", "); err != nil || names != want {
 		t.Errorf("calls of the grab are %s, %v; want %s", names, err, want)
 	}

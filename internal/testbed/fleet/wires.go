@@ -55,6 +55,7 @@ type wires struct {
 	background   map[string]bool           // statements that the instance sends even while it handles no grabs, including those that write
 	grabs        map[uint64]bool           // database connections that, since the end of their last transaction, have sent a statement that is not in background
 	begun        map[uint64]string         // database connections with an open transaction, and the statement that began it; it may belong to a background task
+	manual       map[uint64]bool           // database connections without autocommit, and whether each has written since its last transaction ended
 	lastCall     time.Time                 // time of the last request for order
 	questions    int                       // number of pending requests for a result
 	lastQuestion time.Time                 // when the last request for a result was sent
@@ -200,8 +201,10 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 // tap forwards an instance's request to the server. If the request belongs to the watched order, a
 // breakpoint can pause it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
-	if e.Server == tap.DB && !w.isIdle(e) {
-		send = w.counted(e, send)
+	if e.Server == tap.DB {
+		if e.Text = w.nameCommit(e); !w.isIdle(e) {
+			send = w.counted(e, send)
+		}
 	}
 	background, begun := w.ofBackground(e)
 	if begun != "" {
@@ -238,13 +241,13 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	text, ok := w.normalize(e)
 	switch {
 	case !ok:
-	case begins(text):
+	case wire.Begins(text):
 		delete(w.grabs, e.Conn)
 		if delete(w.begun, e.Conn); w.background[text] || w.isAsked() {
 			w.begun[e.Conn] = text
 			return true, ""
 		}
-	case text == "COMMIT" || text == "ROLLBACK":
+	case wire.Ends(text):
 		background = !w.grabs[e.Conn] && (w.background[text] || w.isAsked())
 		delete(w.grabs, e.Conn)
 		delete(w.begun, e.Conn)
@@ -256,9 +259,29 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	return background, begun
 }
 
-// begins reports whether a statement only begins a transaction. JDBC drivers turn autocommit off instead of sending BEGIN.
-func begins(text string) bool {
-	return text == "BEGIN" || text == "START TRANSACTION" || text == wire.AutocommitOff
+// nameCommit returns the text of a statement, but calls SET autocommit=1 a COMMIT if it commits something. For this, it
+// follows the transactions of connections without autocommit.
+func (w *wires) nameCommit(e wire.Event) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := strings.Split(e.Text, wire.Joint)
+	for i, name := range names {
+		wrote, manual := w.manual[e.Conn]
+		switch {
+		case name == wire.AutocommitOff && !manual:
+			if w.manual == nil {
+				w.manual = map[uint64]bool{}
+			}
+			w.manual[e.Conn] = false
+		case name == wire.AutocommitOn:
+			if delete(w.manual, e.Conn); wrote {
+				names[i] = "COMMIT"
+			}
+		case manual && (wire.Ends(name) || mayAwaitRows(name)):
+			w.manual[e.Conn] = !wire.Ends(name)
+		}
+	}
+	return strings.Join(names, wire.Joint)
 }
 
 // counted wraps send, so that w.statements and w.rowWaits count a statement while the database executes it.
@@ -522,7 +545,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 		return op, false
 	}
 	text, ok := w.normalize(e)
-	ends := begins(text) || text == "COMMIT" || text == "ROLLBACK" // ofBackground omits those of queries
+	ends := wire.Begins(text) || wire.Ends(text) // ofBackground omits those of queries
 	if !ok || w.isAsked() && !(e.Server == tap.DB && (mayAwaitRows(e.Text) || ends)) {
 		return op, false
 	}
@@ -539,7 +562,7 @@ func (w *wires) isIdle(e wire.Event) bool {
 		return false
 	}
 	text, ok := w.normalize(e)
-	if text == "COMMIT" || text == "ROLLBACK" {
+	if wire.Ends(text) {
 		busy := w.busy[e.Conn]
 		delete(w.busy, e.Conn)
 		return !busy && w.idle[text]

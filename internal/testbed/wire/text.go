@@ -154,11 +154,14 @@ func statementName(words []string) string {
 		if lock != "" { // as in SET @got = GET_LOCK(…)
 			return lock
 		}
+		if value := setsAutocommit.FindStringSubmatch(strings.Join(rest, " ")); value != nil {
+			if slices.Contains([]string{"1", "on", "true"}, strings.ToLower(value[1])) {
+				return AutocommitOn
+			}
+			return AutocommitOff
+		}
 		rest = rest[:min(3, len(rest))]
 		if len(rest) == 3 && rest[1] == "=" {
-			if set := verb + " " + strings.ToLower(strings.Join(rest, "")); set == AutocommitOff {
-				return set
-			}
 			return verb + " " + strings.Join(rest, "")
 		}
 		return strings.Join(append([]string{verb}, rest...), " ")
@@ -271,8 +274,23 @@ const DoBlock = "DO BLOCK"
 // PostgreSQL.
 const PrepareTransaction = "PREPARE TRANSACTION"
 
-// AutocommitOff is the name of the statement with which JDBC drivers begin a transaction in MySQL.
-const AutocommitOff = "SET autocommit=0"
+// These are the names of the statements that turn MySQL's autocommit off and on. JDBC drivers begin a transaction with the
+// first one. The second one commits it.
+const (
+	AutocommitOff = "SET autocommit=0"
+	AutocommitOn  = "SET autocommit=1"
+)
+
+// setsAutocommit matches the part of a statement that turns autocommit on or off, after SET.
+var setsAutocommit = regexp.MustCompile(`(?i)^(?:(?:session |local )|@@(?:session\.|local\.)?)?autocommit = (0|1|off|on|false|true)(?: ,|$)`)
+
+// Begins reports whether a statement with this name only begins a transaction.
+func Begins(name string) bool {
+	return name == "BEGIN" || name == "START TRANSACTION" || name == AutocommitOff
+}
+
+// Ends reports whether a statement with this name ends a transaction.
+func Ends(name string) bool { return name == "COMMIT" || name == "ROLLBACK" }
 
 // locksRows reports whether a SELECT with these words locks rows, because it contains FOR UPDATE or
 // FOR NO KEY UPDATE.
