@@ -50,6 +50,7 @@ type accounting struct {
 	unsure     []check.Pair   // drivers that may have won without being told
 	probeWins  int            // how many wins in told come from probes
 	winnerless []int64        // orders that the service reports as taken although the ledger has no winner
+	stuck      map[int64]bool // orders that were stuck during the load, and whether the last probe was answered "busy"; after the audit, only those that became free
 	busy       map[int64]bool // orders for which every probe was answered "busy"
 
 	// These fields are used only if orders have several units to sell.

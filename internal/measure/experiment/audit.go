@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -80,6 +81,10 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 			e.Stuck = append(e.Stuck, a.winnerless...)
 		}
 	}
+	maps.DeleteFunc(a.stuck, func(id int64, _ bool) bool {
+		return slices.Contains(e.Stuck, id) || slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == id && !au.fleet.IsProbe(g.Driver) })
+	})
+	e.Stuck = append(e.Stuck, slices.Sorted(maps.Keys(a.stuck))...)
 	if e.ProbeErr == nil {
 		c.StuckOrders = new(len(e.Stuck))
 	}

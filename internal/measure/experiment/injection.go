@@ -14,6 +14,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
@@ -59,6 +60,7 @@ type injection struct {
 	undisturbed   []*contest
 	responses     *responses
 	shown         []check.Pair // the winners that the ledger has named at any time
+	stuck         map[int64]bool // orders that were stuck before the next injection, and whether the last probe was answered "busy"
 }
 
 // inject tests one strategy under a fault and returns the result with its verdict.
@@ -117,7 +119,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	in := &injection{
 		traits: w.cfg.subject().traits(), w: w, strategy: s, fault: f, cell: c, ttl: w.cfg.TTL,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
-		bursts: load.NewBursts(), responses: newResponses(),
+		bursts: load.NewBursts(), responses: newResponses(), stuck: map[int64]bool{},
 	}
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
@@ -168,7 +170,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
 	}
-	again := in.repeats + len(in.headStarts()) // how many injections may be repeated after those at all points
+	again := in.repeats // how many injections may be repeated after those at all points
 	for _, p := range in.points {
 		if in.bothOrders(p) {
 			again++
@@ -237,7 +239,8 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	if err := in.prepareFault(ctx); err != nil {
 		return err
 	}
-	in.w.fleet.RouteTo(in.routes())
+	in.workload.setup.Routes = in.routes()
+	in.w.fleet.RouteTo(in.workload.setup.Routes)
 	return nil
 }
 
@@ -301,6 +304,9 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 		striking.Wait()
 		return a, err
 	}
+		if a != nil {
+			a.stuck = in.stuck
+		}
 }
 
 func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
@@ -327,11 +333,6 @@ func (in *injection) strikeAll(ctx context.Context) error {
 					return err
 				}
 			}
-		}
-	}
-	for _, p := range in.headStarts() {
-		if err := in.strikeWithHeadStart(ctx, p); err != nil {
-			return err
 		}
 	}
 	err := in.withoutFault(ctx)
@@ -380,7 +381,36 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
 		return nil, fmt.Errorf("experiment: the injection failed: %w", err)
 	}
-	return s.contests, nil
+	return s.contests, s.probeUnsold(ctx)
+}
+
+// probeUnsold finds stuck orders of a user's service after a fault that may delete data in Redis. The next injection may
+// delete the key that makes such an order stuck, so the probes after the load would come too late.
+func (s *strike) probeUnsold(ctx context.Context) error {
+	in := s.in
+	deletes := in.fault.Hits != 0 && in.fault.EndsBeforeLease() || s.contests[0].variation == headStart
+	if !in.traits.reconnects || !deletes {
+		return nil
+	}
+	claimed := s.claimed(ctx)
+	won := func(r load.Request) bool { a, _ := in.responses.of(r); return claimed(r) || a.outcome == grab.Grabbed }
+	for _, c := range s.contests {
+		if slices.ContainsFunc(c.all(), won) {
+			continue
+		}
+		var last grab.Outcome
+		stuck, err := in.w.fleet.StuckOrders(ctx, c.order, 1, in.lease(), func(int64) bool { return in.w.ledger }, func(_, _ int64, o grab.Outcome) { last = o })
+		if err == nil && last == grab.Taken && in.w.ledger {
+			var rows []order.Grab
+			if rows, err = in.w.orders.Ledger(ctx, c.order, 1); len(rows) == 0 {
+				stuck = []int64{c.order}
+			}
+		}
+		if err == nil && len(stuck) > 0 { // after an error, the probes after the load will find the cause
+			in.stuck[c.order] = last == grab.Busy
+		}
+	}
+	return context.Cause(ctx)
 }
 
 func (in *injection) following(p fault.Point) *contest {

@@ -22,7 +22,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.Sale != nil && len(c.Points) == 0 && m.invalid == "" && value(c.Sale.Undersold) > 0: // under a fault, probes find the stuck units
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.Stuck, m.howStuck(c) + m.example(m.evidence.Stuck...) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner() + m.mayExpire()
+		return catalog.Stuck, m.howStuck(c) + m.example(m.evidence.Stuck...) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner() + m.freedLater() + m.mayExpire()
 	case m.repeated != "":
 		return catalog.Unknown, m.repeated
 	case m.invalid != "":
@@ -106,6 +106,14 @@ func (m measured) mayExpire() string {
 		return ""
 	}
 	return "; if the lock expires by itself, but later, set -lease to its lifetime"
+}
+
+// freedLater says that stuck orders became free before the end of the test. It returns "" if there are none.
+func (m measured) freedLater() string {
+	if m.accounting == nil || len(m.stuck) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; for %d of them, this ended later, probably because the fault struck again", len(m.stuck))
 }
 
 // withoutWinner describes the orders that are reported as taken although the ledger has no winner.

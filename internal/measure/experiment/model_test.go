@@ -718,7 +718,8 @@ func TestDelayedServicesOfAModel(t *testing.T) {
 }
 
 // TestLostStockOfAModel restarts Redis between two calls of a grab, once so that other drivers come first, and once so that
-// they come after its response. If the grab takes a missing key for sold, the order is stuck, but only the second time.
+// they come after its response. If the grab takes a missing key for sold, the order is stuck, but only until Redis restarts
+// again.
 func TestLostStockOfAModel(t *testing.T) {
 	for stocks, tt := range map[string]struct {
 		verdict catalog.Verdict

@@ -91,7 +91,7 @@ func TestHeadStarts(t *testing.T) {
 	for _, f := range fault.Faults {
 		for _, reconnects := range []bool{true, false} {
 			in := &injection{traits: traits{reconnects: reconnects}, fault: f, trail: grab, points: grab.servicePoints()}
-			got := names(in.headStarts())
+			got := names(catalog.Filter(in.points, in.testsHeadStart))
 			want := ""
 			if reconnects && slices.Contains(loses, f.Name) {
 				want = "before redis DECR stock:* 1"

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -51,6 +50,9 @@ func (in *injection) extraStrikes(p fault.Point) (all []func(context.Context, fa
 	}
 	if in.testsOutage(p) {
 		all = append(all, in.strikeInOutage)
+	}
+	if in.testsHeadStart(p) {
+		all = append(all, in.strikeWithHeadStart)
 	}
 	return all
 }
@@ -162,13 +164,6 @@ func (in *injection) testsHeadStart(p fault.Point) bool {
 	onRedis := func(c control.Call) bool { return strings.HasPrefix(string(c.Phase), "redis ") }
 	return in.traits.reconnects && in.fault.Hits != 0 && in.fault.Course == fault.AfterHeal && in.fault.EndsBeforeLease() && !p.After && !p.Background &&
 		(p.Part == tap.Acquire || p.Part == fault.Work) && at > 0 && onRedis(calls[at]) && slices.ContainsFunc(calls[:at], onRedis)
-}
-
-// headStarts returns the last step at which testsHeadStart is true. Only the last injection of a run can show an order
-// that is stuck because of a key in Redis, because the next one would delete the key.
-func (in *injection) headStarts() []fault.Point {
-	all := catalog.Filter(in.points, in.testsHeadStart)
-	return all[max(0, len(all)-1):]
 }
 
 func (in *injection) strikeWithHeadStart(ctx context.Context, p fault.Point) error {
