@@ -153,6 +153,7 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("open-orders", "CALL", `call that opens orders: METHOD PATH BODY -> FIELD, such as 'POST /orders {"n":{count}} -> .first_id'; or sql: STATEMENT with {order}, or with {first} and {last} (repeatable)`, flags.Many(&s.spec.OpenOrders, flags.Valid(target.ParseOpening))),
 		flags.New("ledger-query", "SQL", "query that reads the order and the driver of each grab from the database -db, such as 'SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?'", flags.One(&s.ledgerQuery, flags.NonEmpty)),
 		flags.New("lease", "D", "lifetime of the service's lock without renewal. An order counts as stuck only after that time (default 30s)", flags.One(&s.Target.Lease, flags.AtLeast(time.Millisecond))),
+		flags.New("no-expiry", "", "the lock never expires while its driver is stopped, like a row lock. -lease is then only how long faults last", flags.Switch(&s.Target.NoExpiry)),
 		flags.New("compensation", "D", "how long your service may take to undo a second grab. A grab undone in time does not count, and the report says how long the order had more than one winner", flags.One(&s.Target.Compensation, flags.AtLeast(100*time.Millisecond))),
 		flags.New("idempotent", "", "count ledger rows with the same order and driver as one grab, in case a driver retries", flags.Switch(&s.Target.Idempotent)),
 		flags.New("admin-token", "TOKEN", "bearer token for the targets' control API", flags.One(&s.Target.Token, bearer)),

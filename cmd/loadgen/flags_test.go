@@ -103,6 +103,7 @@ var samples = map[string]sample{
 	"repeat":        {"7", "", func(s *settings) { s.Repeat = 7 }},
 	"warmup":        {"7s", "", func(s *settings) { s.Warmup = 7 * time.Second }},
 	"compensation":  {"5s", targets + " -db u:p@tcp(h:1)/d -ledger-query SELECT?,?", func(s *settings) { s.Target.Compensation = 5 * time.Second }},
+	"no-expiry":     {"true", targets, func(s *settings) { s.Target.NoExpiry = true }},
 	"idempotent":    {"true", targets, func(s *settings) { s.Target.Idempotent = true }},
 	"settle":        {"7s", targets, func(s *settings) { s.Settle = 7 * time.Second }},
 	"orders":        {"3", "", func(s *settings) { s.Orders = 3 }},

@@ -103,10 +103,12 @@ type measured struct {
 	vacuous     string         // why this test could not have revealed a broken lock; empty if it could have
 	missed      string         // why the fault could not be tested; empty if unknown
 	note        string         // text to append to the sentence about orders that were won too often
+	noExpiry    bool           // whether the user says that the lock never expires
 	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one
 }
 
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
+	m.noExpiry = w.cfg.Target.NoExpiry
 	au := w.auditor()
 	first, err := w.begin(ctx, s, c, of, au)
 	if err != nil {

@@ -196,11 +196,11 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 }
 
 // noteTries records how far the contenders of a user's service have got before the fault ends.
-func (s *strike) noteTries(ctx context.Context) error {
-	if s.in.trail.service == nil {
-		return nil
+func (s *strike) noteTries(ctx context.Context) (err error) {
+	var m heldCalls
+	if s.in.trail.service != nil {
+		m, err = s.holds.heldCalls(ctx)
 	}
-	m, err := s.holds.heldCalls(ctx)
 	won := func(r load.Request) bool { a, _ := s.in.responses.of(r); return a.outcome == grab.Grabbed }
 	for _, c := range s.contests {
 		c.tries = catalog.Map(m.other[holdName(callsHold, c)], func(h control.Held) control.Call { return h.Call })

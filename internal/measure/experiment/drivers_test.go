@@ -154,12 +154,14 @@ func TestLocksThatOutliveAFault(t *testing.T) {
 	const acquires, reads, writes = "redis SET lock:* NX PX", "mysql SELECT orders", "mysql INSERT wins"
 	for _, f := range fault.Faults {
 		for name, tt := range map[string]struct {
-			renews, passed, gaveUp bool
-			before                 string // further calls before the lock, if any
-			doubt                  []catalog.Fault
+			renews, passed, gaveUp, noExpiry bool
+
+			before string // further calls before the lock, if any
+			doubt  []catalog.Fault
 		}{
 			"no one passes": {doubt: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.SlowDB, catalog.LateRelease}},
 			"one passes":    {passed: true},
+			"never expires": {noExpiry: true},
 			"gave up":       {gaveUp: true, doubt: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Partition, catalog.PartitionDB, catalog.SlowDB, catalog.LateRelease}},
 			"renews":        {renews: true, doubt: []catalog.Fault{catalog.Pause}},
 			"transaction":   {before: "mysql BEGIN|", doubt: []catalog.Fault{catalog.Pause}},
@@ -174,14 +176,59 @@ func TestLocksThatOutliveAFault(t *testing.T) {
 				server, _, _ := strings.Cut(text, " ")
 				calls = append(calls, control.Call{Phase: tap.Phase(text), N: seen[text], Target: strings.Replace(server, "mysql", tap.DB, 1)})
 			}
-			in := &injection{fault: f, trail: trailOf(calls, ""), cell: &Cell{}, traits: traits{unknownLock: true}, ttl: time.Second}
-			in.trail.renews = tt.renews
+			in := &injection{fault: f, trail: trailOf(calls, ""), cell: &Cell{}, traits: traits{unknownLock: true}, ttl: time.Second, w: &worker{}}
+			in.trail.renews, in.w.cfg.Target.NoExpiry = tt.renews, tt.noExpiry
 			for _, p := range in.trail.points() {
 				in.contests = append(in.contests, &contest{point: p, struck: f.Reaches(p), passed: tt.passed || !in.holdsLock(p), endedInTime: tt.gaveUp})
 			}
 			if got, want := in.outlived(), slices.Contains(tt.doubt, f.Name); (got != "") != want {
 				t.Errorf("%s under %s: %q, want a doubt: %v", name, f.Name, got, want)
 			}
+		}
+	}
+}
+
+// TestDoubtAtMoments checks when a moment shows nothing, because the lock of a running target may have lived longer than
+// the fault, so that it refused all other drivers.
+func TestDoubtAtMoments(t *testing.T) {
+	const lease, took = time.Second, 100 * time.Millisecond
+	type change = func(in *injection, c, other *contest)
+	answers := func(of func(c, other *contest) *contest, outcome grab.Outcome, after time.Duration) change {
+		return func(in *injection, c, other *contest) {
+			c = of(c, other)
+			in.responses.add(c.contenders[0], response{outcome, c.contendedSince, c.contendedSince.Add(after)})
+			c.passed = c.passed || outcome == grab.Grabbed
+		}
+	}
+	this, other := func(c, _ *contest) *contest { return c }, func(_, o *contest) *contest { return o }
+	hasLedger := func(in *injection, _, _ *contest) { in.w.ledger = true }
+	for name, tt := range map[string]struct {
+		changes []change
+		want    bool
+	}{
+		"refused":                          {nil, true},
+		"not stopped":                      {[]change{func(_ *injection, c, _ *contest) { c.struck = false }}, false},
+		"written before":                   {[]change{func(_ *injection, c, _ *contest) { c.endedInTime = true }}, false},
+		"never expires":                    {[]change{func(in *injection, _, _ *contest) { in.w.cfg.Target.NoExpiry = true }}, false},
+		"no process IDs":                   {[]change{func(in *injection, _, _ *contest) { in.w.cfg.Target.PIDs = nil }}, false},
+		"killed":                           {[]change{func(in *injection, _, _ *contest) { in.fault.Course = fault.Killed }}, false},
+		"a contender wins":                 {[]change{answers(this, grab.Grabbed, 0)}, false},
+		"another order is won at once":     {[]change{answers(other, grab.Grabbed, took)}, true},
+		"another order is won by expiry":   {[]change{answers(other, grab.Grabbed, lease)}, false},
+		"taken":                            {[]change{answers(this, grab.Taken, 0)}, true},
+		"taken, and another order is busy": {[]change{answers(this, grab.Taken, 0), answers(other, grab.Busy, 0)}, false},
+		"taken, busy, with a ledger":       {[]change{answers(this, grab.Taken, 0), answers(other, grab.Busy, 0), hasLedger}, true},
+	} {
+		in := &injection{fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, traits: traits{unknownLock: true}, ttl: lease, took: took, responses: newResponses(), w: &worker{fleet: &fleet.Fleet{}}}
+		in.w.cfg.Target.PIDs = []int{1, 2}
+		for order := range int64(2) {
+			in.contests = append(in.contests, &contest{struck: true, contendedSince: time.Now(), contenders: []load.Request{{Order: order, Driver: 2}}})
+		}
+		for _, change := range tt.changes {
+			change(in, in.contests[0], in.contests[1])
+		}
+		if got := in.inDoubt(in.contests[0]); got != tt.want {
+			t.Errorf("%s: in doubt %v, want %v", name, got, tt.want)
 		}
 	}
 }

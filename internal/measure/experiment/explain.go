@@ -7,11 +7,13 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/load"
 )
 
 // lateWrite marks an order in which no property failed, but only because the database refused a write
@@ -240,7 +242,9 @@ func (in *injection) overwritten(e check.Evidence) string {
 func (in *injection) outlived() string {
 	t := in.trail
 	switch {
-	case t.service == nil, !in.outlasts(), t.locksSession(),
+	case t.service == nil:
+		return in.outlivedMoments()
+	case !in.outlasts(), in.w.cfg.Target.NoExpiry, t.locksSession(),
 		!in.fault.Freezes && (t.renews || t.worksInTransaction()),
 		in.fault.LocksLedger && !slices.ContainsFunc(t.calls[fault.Alone], t.onlyHolders):
 		return ""
@@ -252,8 +256,60 @@ func (in *injection) outlived() string {
 	if len(stopped) == 0 || slices.ContainsFunc(stopped, func(c *contest) bool { return c.passed || t.refusesForever(c.tries) }) {
 		return ""
 	}
-	return fmt.Sprintf("no other driver got past the lock while a driver was stopped, so the lock may live longer than the lease of %v: "+
-		"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", in.lease())
+	return in.noOnePassed() + ", or pass {ttl_ms} to the service as its lock TTL. If it never expires, add no-expiry: true"
+}
+
+func (in *injection) noOnePassed() string {
+	return fmt.Sprintf("no other driver got past the lock while a driver was stopped, so the lock may live longer than the lease of %v: set lease to its lifetime", in.lease())
+}
+
+// outlivedMoments is like outlived, but for processes that the program stops at certain moments of a grab. Their calls
+// are unknown, so each moment at which no other driver got past the lock is in doubt, unless another moment shows that
+// the lock expires in time.
+func (in *injection) outlivedMoments() string {
+	if !slices.ContainsFunc(in.contests, in.inDoubt) {
+		return ""
+	}
+	text := in.noOnePassed() + ". If it never expires, add -no-expiry"
+	if !in.w.ledger {
+		text += ". If another driver may already have won at that moment, add -ledger-query, which shows this"
+	}
+	return text
+}
+
+// inDoubt reports whether a contest with running targets shows nothing, because their lock may have lived longer than the
+// fault, and so may have refused all other drivers.
+func (in *injection) inDoubt(c *contest) bool {
+	if !in.w.cfg.byTime() || in.w.fleet.Known() || in.w.cfg.Target.NoExpiry || !in.outlasts() || !c.struck || c.passed || c.endedInTime || in.wasSold(c) {
+		return false
+	}
+	return !slices.ContainsFunc(in.contests, in.expired)
+}
+
+// wasSold reports whether the responses show, without a ledger, that a contender found the order taken. This is only so
+// if the service answers differently when the lock is held.
+func (in *injection) wasSold(c *contest) bool {
+	found := func(o grab.Outcome) func(load.Request) bool {
+		return func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == o }
+	}
+	return !in.w.ledger && slices.ContainsFunc(c.contenders, found(grab.Taken)) &&
+		slices.ContainsFunc(in.contests, func(o *contest) bool { return slices.ContainsFunc(o.contenders, found(grab.Busy)) })
+}
+
+// expired reports whether a contender won during the fault, but not at once. The stopped driver's lock must then have
+// expired in between.
+func (in *injection) expired(c *contest) bool {
+	return c.struck && c.passed && slices.ContainsFunc(c.contenders, func(r load.Request) bool {
+		a, _ := in.responses.of(r)
+		return a.outcome == grab.Grabbed && a.ended.Sub(c.contendedSince) > in.took+in.lease()/2
+	})
+}
+
+// neverExpires reports whether the lock of a user's service lasts as long as its driver is stopped: the user says so, or a
+// database session holds the lock, and no Redis key with a TTL is part of it.
+func (in *injection) neverExpires() bool {
+	t := in.trail.service
+	return in.w.cfg.Target.NoExpiry || t != nil && !t.leased && in.trail.locksSession()
 }
 
 // holdsLock reports whether the driver of a user's service has its lock at this point, but has not written yet. This is
@@ -312,7 +368,7 @@ func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]c
 			misses += e.Record.NearMisses[c.order]
 		}
 		competed = competed && !slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order }) && !mayHideWinner(e, c.order)
-		competed = competed && (c.repeated || c.variation == inOutage || in.competed(c)) // during an outage, a grab may fail
+		competed = competed && !in.inDoubt(c) && (c.repeated || c.variation == inOutage || in.competed(c)) // during an outage, a grab may fail
 		if harm := failureOf(c.order, in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
 		}

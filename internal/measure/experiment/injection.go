@@ -49,6 +49,7 @@ type injection struct {
 	ttl      time.Duration // the TTL that the instances use now; longer while one of them restarts
 	spare    int64         // an order that appears in no result; a request for it shows whether a service works
 	began    time.Time
+	took     time.Duration // how long a grab takes, if the fault is injected at moments
 
 	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
 	bursts        *load.Bursts
@@ -59,8 +60,8 @@ type injection struct {
 	aimed         []*contest // orders whose locks must be on the Redis server that the fault hits
 	undisturbed   []*contest
 	responses     *responses
-	shown         []check.Pair // the winners that the ledger has named at any time
 	stuck         map[int64]bool // orders that were stuck before the next injection, and whether the last probe was answered "busy"
+	shown         []check.Pair // the winners that the ledger has named at any time
 }
 
 // inject tests one strategy under a fault and returns the result with its verdict.
@@ -303,10 +304,10 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 		stop(err) // if no request could be sent, no driver will reach its step
 		striking.Wait()
 		return a, err
-	}
 		if a != nil {
 			a.stuck = in.stuck
 		}
+	}
 }
 
 func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {

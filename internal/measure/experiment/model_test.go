@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -646,7 +647,7 @@ func TestServicesOfAModel(t *testing.T) {
 		"stopped, its response does not wait":      {catalog.Pause, &model{impatient: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at, "F11", fromLedger},
 		"stopped, waiting drivers extend its lock": {catalog.Pause, &model{extends: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 5" + at, "F11", fromLedger},
 		"stopped, its lock lives longer": {catalog.Pause, &model{outlives: true}, catalog.Unknown, 0, "no other driver got past the lock while a driver was stopped, so the lock may live longer than the lease of TTL: " +
-			"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, leave this fault out, and test crash", "", fromLedger},
+			"set lease to its lifetime, or pass {ttl_ms} to the service as its lock TTL. If it never expires, add no-expiry: true", "", fromLedger},
 		"without its lock": {catalog.RedisDown, &model{}, catalog.Safe, 0, "", "", fromLedger},
 		"goes on without its lock": {catalog.RedisDown, &model{open: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 3" + at +
 			"; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too", "", fromLedger},
@@ -854,6 +855,42 @@ func TestMomentsOfAModel(t *testing.T) {
 		})
 	}
 }
+// injectAtMoments stops the second instance of the model, as a running target, at moments of a grab.
+func (m *model) injectAtMoments(t *testing.T, noExpiry bool, prepared func(fault.Target)) Cell {
+	cfg := Config{TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000}, Settle: 100 * time.Millisecond}
+	w := &worker{stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: !m.unread, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}}
+	cfg.Target.URLs, cfg.Target.PIDs, cfg.Target.NoExpiry, m.lease = w.fleet.URLs(), []int{os.Getpid(), os.Getpid()}, noExpiry, m.ttl
+	w.cfg = cfg
+	return w.inject(t.Context(), lock.Strategy{Name: "model", Excludes: catalog.NoExclusion}, fault.Fault{Name: catalog.Crash, ContendFor: 1.5, Prepare: func(_ context.Context, to fault.Target) (fault.Prepared, error) {
+		prepared(to)
+		return fault.Prepared{Strikes: []fault.Strike{{Do: m.freeze}}}, nil
+	}})
+}
+
+// TestMomentsOfALongLock stops a process while its lock lives longer than the lease. No other driver gets past the lock, so
+// the test shows nothing, unless the user says that the lock never expires.
+func TestMomentsOfALongLock(t *testing.T) {
+	for name, tt := range map[string]struct {
+		noExpiry, unread bool
+		verdict          catalog.Verdict
+		words            string
+	}{
+		"lives longer":                 {false, false, catalog.Unknown, "so the lock may live longer than the lease of 400ms: set lease to its lifetime. If it never expires, add -no-expiry"},
+		"lives longer, by the answers": {false, true, catalog.Unknown, "add -ledger-query"},
+		"never expires":                {true, false, catalog.Safe, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 400 * time.Millisecond
+			m := &model{ttl: ttl, wait: ttl, work: ttl / 2, outlives: true, unread: tt.unread}
+			c := m.injectAtMoments(t, tt.noExpiry, func(fault.Target) {})
+			if c.Verdict != tt.verdict || !strings.Contains(c.Reason, tt.words) {
+				t.Errorf("%s (%s), want %s: %s", c.Verdict, c.Reason, tt.verdict, tt.words)
+			}
+		})
+	}
+}
+
 
 func (m *model) wrongAtMoments(t *testing.T) (wrong []string) {
 	expect := func(what string, got, want any) {
@@ -861,16 +898,11 @@ func (m *model) wrongAtMoments(t *testing.T) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%s: %s, want %s", what, got, want))
 		}
 	}
-	cfg := Config{TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000}, Settle: 100 * time.Millisecond}
-	w := &worker{stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}}
-	cfg.Target.URLs, m.lease = w.fleet.URLs(), m.ttl
-	w.cfg = cfg
 	const spare, first, tried = 1, 1 + 1 + 1 + momentRuns, momentCount + 1
 	m.quick = first + 1
-	c := w.inject(t.Context(), lock.Strategy{Name: "model", Excludes: catalog.NoExclusion}, fault.Fault{Name: catalog.Crash, ContendFor: 1.5, Prepare: func(_ context.Context, to fault.Target) (fault.Prepared, error) {
+	c := m.injectAtMoments(t, false, func(to fault.Target) {
 		expect("stopped and contending instances", []string{to.Affected.Name(), to.Contender.Name()}, []string{"instance 2", "instance 1"})
-		return fault.Prepared{Strikes: []fault.Strike{{Do: m.freeze}}}, nil
-	}})
+	})
 	verdict, double := catalog.Safe, 0
 	var moments []string
 	if !m.guarded {

@@ -96,6 +96,7 @@ func (in *injection) chooseMoments(ctx context.Context) (moments []time.Duration
 			return nil, err
 		}
 	}
+	in.took = took
 	n := momentCount
 	if in.fault.Course == fault.Killed {
 		n = 1 // the program does not restart the process, so it can kill the process only once

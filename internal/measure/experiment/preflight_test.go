@@ -210,7 +210,7 @@ func TestCheckLease(t *testing.T) {
 }
 
 // TestShortLease checks that a lease is refused if it is much longer than the TTL of every lock. Keys that are probably no
-// locks, such as that of a rate limiter, do not count.
+// locks, such as that of a rate limiter, do not count. If any lock expires, the user must not say that it never does.
 func TestShortLease(t *testing.T) {
 	lock, script, limit := keyUse{refuses: true, unlocks: true}, keyUse{scripts: true, unlocks: true}, keyUse{other: true}
 	of := func(ttl time.Duration, use keyUse) lockTTL { return lockTTL{ttl, ttl + time.Millisecond, use, false} }
@@ -230,6 +230,10 @@ func TestShortLease(t *testing.T) {
 		err := checkShortLease(tt.locks, 30*time.Second)
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: checkShortLease: %v; want …%s…", name, err, tt.says)
+		}
+		err = checkNoExpiry(tt.locks)
+		if expires := tt.locks != nil && name != "a rate limiter"; (err == nil) == expires || err != nil && !strings.Contains(err.Error(), "remove no-expiry, and set lease: ") {
+			t.Errorf("%s: checkNoExpiry: %v", name, err)
 		}
 	}
 }

@@ -112,6 +112,9 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 	if err == nil {
 		err = checkLease(expires, u.TTL)
 	}
+	if err == nil && r.cfg.Target.NoExpiry {
+		err = checkNoExpiry(expires)
+	}
 	if err == nil && slices.ContainsFunc(t.service.renewal, isShared) {
 		var others []control.Call
 		others, err = listWithoutGrab(ctx, struck, held, u.TTL)
@@ -323,6 +326,17 @@ func checkShortLease(locks map[string]lockTTL, lease time.Duration) error {
 	}
 	return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after only %v, but lease is %v: set lease: %[2]v, or pass {ttl_ms} to the service as its lock TTL",
 		name, longest.rounded(), lease), Faults: true}
+}
+
+// checkNoExpiry returns an error if one of the locks expires, although the user says that they never do.
+func checkNoExpiry(locks map[string]lockTTL) error {
+	for _, key := range slices.Sorted(maps.Keys(locks)) {
+		if found := locks[key]; (found.use.refuses || found.use.scripts) && !found.use.namesDriver() {
+			_, name, _ := strings.Cut(key, " ")
+			return &Problem{Key: "no-expiry", Text: fmt.Sprintf("the lock %s in Redis expires after %v: remove no-expiry, and set lease: %[2]v", name, found.rounded()), Faults: true}
+		}
+	}
+	return nil
 }
 
 // listWithoutGrab returns the remote calls that an instance makes while it serves no request.

@@ -32,6 +32,9 @@ type Target struct {
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // assumed lock lifetime without renewal; 0 means DefaultLease
+	// NoExpiry means that the lock lasts until its driver releases it, or until a connection ends. Lease then only
+	// determines how long faults last.
+	NoExpiry bool
 	// Idempotent means that a driver may win an order several times, and that these count as one
 	// win.
 	Idempotent bool
