@@ -204,8 +204,9 @@ func (s *strike) noteTries(ctx context.Context) (err error) {
 	won := func(r load.Request) bool { a, _ := s.in.responses.of(r); return a.outcome == grab.Grabbed }
 	for _, c := range s.contests {
 		c.tries = catalog.Map(m.other[holdName(callsHold, c)], func(h control.Held) control.Call { return h.Call })
-		c.passed = c.othersPassed || !c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.contenders, won) ||
-			slices.ContainsFunc(c.tries, s.in.trail.onlyHolders)
+		worked := slices.ContainsFunc(c.tries, func(o control.Call) bool { return o.Phase == s.in.trail.work.Phase }) // a refused driver may write to the same table, for example to count its tries
+		c.passed = c.othersPassed || slices.ContainsFunc(c.contenders, won) ||
+			worked && (!c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.tries, s.in.trail.onlyHolders))
 	}
 	return err
 }
