@@ -63,6 +63,8 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	case c.variation == otherRestarts:
 		late = "start-up code was not tested, because the restarted instance made no grab within the lease of %v"
 		advice += ". If a single worker makes all grabs, or all orders share one lock, a grab waits for the stopped driver, so this cannot be tested"
+	case s.in.neverExpires():
+		late, advice = "the service did not reconnect to its servers within %v, so no other driver could compete", "let its clients reconnect sooner, or set a longer lease"
 	}
 	s.cancelStrike(c, fmt.Sprintf(late+": %s", s.in.lease(), advice))
 	return s.releaseDriver(ctx, c)
@@ -84,7 +86,7 @@ func (s *strike) isTooLate(c *contest) bool {
 		valid = valid * 9 / 10
 	}
 	stopped := c.struck && !c.heldSince.IsZero() // otherwise, the fault was injected at a fixed time
-	return held && s.in.fault.ContendFor < 1 && stopped && time.Since(c.heldSince)+needed > valid
+	return held && s.in.fault.ContendFor < 1 && stopped && !s.in.neverExpires() && time.Since(c.heldSince)+needed > valid
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
@@ -133,12 +135,16 @@ func (s *strike) sendLast(ctx context.Context) error {
 
 // awaitRecovery waits until the instance that the fault does not hit has reconnected to its servers. It
 // gives up after half a lease. Once the lease has expired, a contender may win even with a working
-// lock, so the test would show nothing.
+// lock, so the test would show nothing. A lock that never expires leaves more time.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
 	}
-	if err := s.in.awaitGrab(ctx, s.in.other, s.in.lease()/2); err != nil && ctx.Err() == nil {
+	within := s.in.lease() / 2
+	if s.in.neverExpires() {
+		within = max(s.in.lease(), serviceArrives)
+	}
+	if err := s.in.awaitGrab(ctx, s.in.other, within); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
 			if err := s.giveUp(ctx, c); err != nil {
 				return err

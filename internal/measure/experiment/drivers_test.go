@@ -413,10 +413,19 @@ func TestDatabaseMakesAffectedWait(t *testing.T) {
 }
 
 // TestReasonsToGiveUp checks the reason that is reported if contenders cannot compete in time. After a
-// restart of the other instance, the reason must mention a lock that all orders share.
+// restart of the other instance, the reason must mention a lock that all orders share. The lock of a database session
+// does not expire, but ends with its connection.
 func TestReasonsToGiveUp(t *testing.T) {
-	for v, want := range map[variation]string{usual: "did not reconnect to its servers within 1s", otherRestarts: "or all orders share one lock"} {
+	for n, want := range []string{"did not reconnect to its servers within 1s, so its lock may have expired", "or all orders share one lock", "within 1s, so no other driver could compete: let its clients reconnect sooner"} {
+		v, calls := usual, "redis SET lock:* NX PX"
+		switch n {
+		case 1:
+			v = otherRestarts
+		case 2:
+			calls = "mysql SELECT GET_LOCK"
+		}
 		in := &injection{cell: &Cell{Struck: new(1)}, responses: newResponses(), ttl: time.Second, struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{}}}
+		in.trail = trailOf([]control.Call{{Phase: tap.Phase(calls), N: 1, Target: map[bool]string{true: tap.DB, false: "redis"}[n == 2]}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}, "")
 		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, variation: v, struck: true}
 		if err := newStrike(in, c).giveUp(t.Context(), c); err != nil {
 			t.Fatal(err)

@@ -552,7 +552,7 @@ func TestTooLateForContenders(t *testing.T) {
 	courses := [2]fault.Course{fault.BeforeHeal, fault.AfterHeal}
 	synctest.Test(t, func(t *testing.T) {
 		for elapsed := time.Duration(0); elapsed <= lease; elapsed += lease / 20 {
-			for bits := range 1 << 7 {
+			for bits := range 1 << 8 {
 				has := func(n int) bool { return bits>>n&1 != 0 }
 				var removed []string
 				instance := &fleet.Instance{Client: func(_ context.Context, method, path string, _, _ any) error {
@@ -583,6 +583,9 @@ func TestTooLateForContenders(t *testing.T) {
 				if has(6) {
 					in.trail.service, needed = &serviceTrail{takes: lease / 5}, needed+lease/5
 				}
+				if has(7) {
+					in.w.cfg.Target.NoExpiry, late = true, false
+				}
 				if *in.cell.Struck = 1; !c.struck {
 					*in.cell.Struck = 0
 				}
@@ -597,7 +600,7 @@ func TestTooLateForContenders(t *testing.T) {
 				}
 				advice := strings.HasSuffix(c.missed, want)
 				if late != (sent == 0) || !late && sent != 2 || late != (len(removed) > 0) || c.struck != (has(1) && !late) || (*in.cell.Struck == 1) != c.struck || advice != late {
-					t.Errorf("%06b after %v: sent %d requests, removed %q, counts %v (%q); want too late: %v", bits, elapsed, sent, removed, c.struck, c.missed, late)
+					t.Errorf("%08b after %v: sent %d requests, removed %q, counts %v (%q); want too late: %v", bits, elapsed, sent, removed, c.struck, c.missed, late)
 				}
 			}
 		}
