@@ -51,16 +51,17 @@ type injection struct {
 	began    time.Time
 	took     time.Duration // how long a grab takes, if the fault is injected at moments
 
-	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
+	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance; they may swap roles
 	bursts        *load.Bursts
 	first         int64      // id of the first order
 	next          int        // how many orders are already in use
+	leaderMoves   bool       // whether each fault probably makes the other instance the leader
 	repeats       int        // how many injections into a service may still be repeated
 	contests      []*contest // the orders at which the fault was injected, or should have been
 	aimed         []*contest // orders whose locks must be on the Redis server that the fault hits
 	undisturbed   []*contest
-	responses     *responses
 	stuck         map[int64]bool // orders that were stuck before the next injection, and whether the last probe was answered "busy"
+	responses     *responses
 	shown         []check.Pair // the winners that the ledger has named at any time
 }
 
@@ -303,10 +304,10 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 		a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 		stop(err) // if no request could be sent, no driver will reach its step
 		striking.Wait()
-		return a, err
 		if a != nil {
 			a.stuck = in.stuck
 		}
+		return a, err
 	}
 }
 
@@ -342,9 +343,17 @@ func (in *injection) strikeAll(ctx context.Context) error {
 }
 
 // strikeUntilHit injects the fault at the given steps. If the fault misses, it tries a few more
-// times.
+// times. If the other instance has made the grab, the fault strikes there, because the service may have a leader. The fault
+// probably changes the leader again then, unless this turns out to be wrong.
 func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, v variation) error {
-	for try := 1; ; try++ {
+	follows := v != otherRestarts // which has chosen the instance itself
+	for try, elsewhere := 1, in.leaderMoves && follows; ; try++ {
+		if elsewhere {
+			in.swapInstances()
+			if err := in.prepareAgain(ctx); err != nil {
+				return err
+			}
+		}
 		contests, err := in.strikeAt(ctx, points, n, v)
 		missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
 		hangs := in.fault.Course == fault.Never // a hanging request cannot be repeated, because it occupies the instance
@@ -352,6 +361,9 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 			return err
 		}
 		in.repeats--
+		if elsewhere = follows && every(contests, func(c *contest) bool { return c.struck || c.forwarded }); elsewhere {
+			in.leaderMoves = !in.leaderMoves
+		}
 		for _, c := range contests {
 			c.repeated = true
 		}

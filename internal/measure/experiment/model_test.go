@@ -45,7 +45,7 @@ type model struct {
 	outlives  bool                        // whether the lock lives much longer than the lease, and no one can see its TTL
 	extends   bool                        // whether each try of a waiting driver extends the holder's lease
 	guarded   bool                        // whether only the first write succeeds
-	forwards  bool                        // whether the first instance makes all grabs
+	forwards  bool                        // whether one instance makes all grabs
 	service   bool                        // whether it acts like a user's service: its calls have only the names in serviceCalls
 	open      bool                        // whether a grab continues if it cannot reach the lock
 	impatient bool                        // whether it answers a request after 200 ms at the latest, although the grab continues
@@ -67,6 +67,7 @@ type model struct {
 	down    bool          // whether the instances cannot reach the lock
 	cut     chan struct{} // if not nil, the first instance's calls to the database wait until it is closed
 	stalled chan struct{} // if not nil, writes of winners wait until it is closed
+	leader  int           // the instance that makes all grabs, if the others forward them
 	last    int64         // last token that was used
 	first   int64         // ID of the next order to be created
 	locks   map[int64]*modelLock
@@ -102,14 +103,12 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 	m.first, m.locks, m.asked, m.stock = 1, map[int64]*modelLock{}, map[load.Request]int{}, map[int64]int{}
 	m.told, m.calls, m.dead = map[grab.Outcome]int{}, map[string]int{}, map[int64]int{}
 	var urls []string
-	var leader *control.Server
+	var servers []*control.Server
 	m.lease = 50 * time.Millisecond // short, so that a dry run does not wait long for a renewal
 	for n := range 2 {
 		name := strconv.Itoa(8004 + n)
 		holds := control.NewServer(name, 0, history.Discard)
-		if leader == nil {
-			leader = holds
-		}
+		servers = append(servers, holds)
 		mux := http.NewServeMux()
 		server := httptest.NewServer(holds.Handler(mux))
 		t.Cleanup(server.Close)
@@ -161,7 +160,7 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 			}
 			at, wait := holds, m.wait
 			if m.forwards {
-				at = leader
+				m.locked(func() { at = servers[m.leader] })
 			}
 			if r.URL.Query().Get("wait") == "0" {
 				wait = 0
@@ -855,6 +854,7 @@ func TestMomentsOfAModel(t *testing.T) {
 		})
 	}
 }
+
 // injectAtMoments stops the second instance of the model, as a running target, at moments of a grab.
 func (m *model) injectAtMoments(t *testing.T, noExpiry bool, prepared func(fault.Target)) Cell {
 	cfg := Config{TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000}, Settle: 100 * time.Millisecond}
@@ -890,7 +890,6 @@ func TestMomentsOfALongLock(t *testing.T) {
 		})
 	}
 }
-
 
 func (m *model) wrongAtMoments(t *testing.T) (wrong []string) {
 	expect := func(what string, got, want any) {
@@ -1051,6 +1050,49 @@ func TestGrabHeldInItsWork(t *testing.T) {
 			_, err = recorder{stack: new(stack.Stack), fleet: f}.holdInWork(t.Context(), f.Instances[0], 7, &tr, 3*quietFor)
 			if (err == nil) != (status > 0) || callNames(tr.service.renewal) != renews || len(holds.All()) != 0 {
 				t.Errorf("%v; renewals %s; left the breakpoints %v", err, callNames(tr.service.renewal), holds.All())
+			}
+		})
+	}
+}
+
+// TestLeaderThatMoves injects a fault that makes the other instance the leader, each time or only the first time. Instances
+// forward their grabs to the leader, so the fault must follow it.
+func TestLeaderThatMoves(t *testing.T) {
+	service, err := fleet.ParseService("x {port}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for once, want := range map[bool][]bool{false: {true, false, true, true, true}, true: {true, false, true, false, true, true}} {
+		t.Run(fmt.Sprintf("only once %v", once), func(t *testing.T) {
+			t.Parallel()
+			m, moves := &model{ttl: 2 * time.Second, wait: 4 * time.Second}, 0
+			in := m.injection(t, fault.Fault{Name: catalog.Pause, ContendFor: 0.1, Prepare: func(_ context.Context, to fault.Target) (fault.Prepared, error) {
+				return fault.Prepared{Strikes: []fault.Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
+					m.locked(func() {
+						if hit := to.Affected.Name() == fmt.Sprintf("instance %d", m.leader+1); hit && (moves == 0 || !once) {
+							m.leader, moves = 1-m.leader, moves+1
+						}
+					})
+					return nil, nil
+				}}}}, nil
+			}})
+			m.forwards, in.repeats = true, repeatedStrikes
+			in.traits, in.w.cfg.Service = traits{tellsDrivers: true, unknownLock: true, reconnects: true, liveLedger: true}, &service
+			in.spare, _ = m.Create(t.Context(), 1, 1)
+			first, _ := m.Create(t.Context(), 100, 1)
+			if _, err := in.sending(func(ctx context.Context) error {
+				p := pointAt(fault.Alone, tap.Read, true)
+				p.Part = fault.Work
+				err := in.prepareFault(ctx)
+				for range 4 {
+					err = errors.Join(err, in.strikeUntilHit(ctx, []fault.Point{p}, 0, usual))
+				}
+				return err
+			})(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			if hits := catalog.Map(in.contests, func(c *contest) bool { return c.struck }); !slices.Equal(hits, want) || in.repeats != repeatedStrikes+4-len(want) {
+				t.Errorf("the injections hit: %v, and %d more may be repeated; want %v", hits, in.repeats, want)
 			}
 		})
 	}
