@@ -858,7 +858,7 @@ func TestMomentsOfAModel(t *testing.T) {
 // injectAtMoments stops the second instance of the model, as a running target, at moments of a grab.
 func (m *model) injectAtMoments(t *testing.T, noExpiry bool, prepared func(fault.Target)) Cell {
 	cfg := Config{TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000}, Settle: 100 * time.Millisecond}
-	w := &worker{stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: !m.unread, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}}
+	w := &worker{stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}}
 	cfg.Target.URLs, cfg.Target.PIDs, cfg.Target.NoExpiry, m.lease = w.fleet.URLs(), []int{os.Getpid(), os.Getpid()}, noExpiry, m.ttl
 	w.cfg = cfg
 	return w.inject(t.Context(), lock.Strategy{Name: "model", Excludes: catalog.NoExclusion}, fault.Fault{Name: catalog.Crash, ContendFor: 1.5, Prepare: func(_ context.Context, to fault.Target) (fault.Prepared, error) {
@@ -871,18 +871,17 @@ func (m *model) injectAtMoments(t *testing.T, noExpiry bool, prepared func(fault
 // the test shows nothing, unless the user says that the lock never expires.
 func TestMomentsOfALongLock(t *testing.T) {
 	for name, tt := range map[string]struct {
-		noExpiry, unread bool
-		verdict          catalog.Verdict
-		words            string
+		noExpiry bool
+		verdict  catalog.Verdict
+		words    string
 	}{
-		"lives longer":                 {false, false, catalog.Unknown, "so the lock may live longer than the lease of 400ms: set lease to its lifetime. If it never expires, add -no-expiry"},
-		"lives longer, by the answers": {false, true, catalog.Unknown, "add -ledger-query"},
-		"never expires":                {true, false, catalog.Safe, ""},
+		"lives longer":  {false, catalog.Unknown, "so the lock may live longer than the lease of 400ms: set lease to its lifetime. If it never expires, add -no-expiry"},
+		"never expires": {true, catalog.Safe, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const ttl = 400 * time.Millisecond
-			m := &model{ttl: ttl, wait: ttl, work: ttl / 2, outlives: true, unread: tt.unread}
+			m := &model{ttl: ttl, wait: 2 * ttl, work: ttl / 2, outlives: true}
 			c := m.injectAtMoments(t, tt.noExpiry, func(fault.Target) {})
 			if c.Verdict != tt.verdict || !strings.Contains(c.Reason, tt.words) {
 				t.Errorf("%s (%s), want %s: %s", c.Verdict, c.Reason, tt.verdict, tt.words)
