@@ -59,7 +59,7 @@ var KnownBroken = []Strategy{
 }
 
 // variant returns a copy of base with the name, title and failure modes of own. If own sets another of
-// the fields below, it replaces that field of base. All other fields are those of base.
+// the fields below, it replaces that field of base. All other fields keep the values of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

@@ -270,9 +270,9 @@ type probes struct {
 	busy    map[int64]bool // orders for which every probe was answered "busy"
 }
 
-// probeAll probes each order with a new driver after the load. If a probe is answered "taken" but the
-// ledger has no row for the order, probeAll probes the order again later, because the service may have
-// reserved the order for a limited time.
+// probeAll probes each order with a new driver after the load. A probe may be answered "taken" although
+// the ledger has no row for the order. Then probeAll probes the order again later, because the service
+// may have reserved it for a limited time.
 func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

@@ -450,7 +450,7 @@ func TestVerdictText(t *testing.T) {
 	}
 }
 
-// TestRepetitions checks that the values of a cell with repetitions are those of its repetitions, even if there is
+// TestRepetitions checks that a cell with repetitions gets its values from the repetitions, even if there is
 // only one.
 func TestRepetitions(t *testing.T) {
 	for n := range 4 {
