@@ -127,7 +127,7 @@ type Locker struct {
 	closing context.Context // done when the Locker is closed
 	cancel  context.CancelFunc
 
-	mu                 sync.Mutex // never held while waiting, except by Close
+	mu                 sync.Mutex // never held during a request or a wait
 	closed             bool
 	pending            int        // how many calls and background requests Close must wait for
 	ended              *sync.Cond // signals that pending has fallen

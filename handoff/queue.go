@@ -351,7 +351,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	case next != "":
 		q.queuedLocked(now)
 	default:
-		q.leftUnlocked = n == replyBusy
+		q.leftUnlocked = n == replyFree
 		q.proceedLocked()
 	}
 	return nil
@@ -369,7 +369,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 				turn.sent.Add(-1) // the result of this request is known
 			}
 		}
-		if !free && n != replyBusy {
+		if !free && n != replyFree {
 			n, err = q.run(request, q.scripts.release, q.keys, turn, next)
 		}
 		if err == nil || ctx.Err() != nil || !time.Now().Before(end) {
@@ -441,6 +441,8 @@ func (q *queue) othersLocked() {
 	}
 }
 
+// deliver handles a message from the subscription: a lease for this process, or the news that other
+// processes wait.
 func (l *Locker) deliver(m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,8 +43,9 @@ const (
 
 // These are the reply codes of the scripts. Any other reply is a fencing token.
 const (
-	replyQueued = 0 // after a release: another client has the lease
-	replyBusy   = 1 // after a release: no one has the lease; after a renewal: done
+	replyQueued = 0 // another client has the lease: after an acquire, the request waits in the queue; after a release, the lease was passed on
+	replyBusy   = 1 // after a renewal: done
+	replyFree   = 1 // after a release: no one has the lease
 	replyGone   = 2
 	replyAlien  = 3 // the key contains no lease of this protocol version
 )

@@ -26,8 +26,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownBuild describes a worker program that contains the user's own strategies. explore builds this
-// program, because only a program that contains a strategy can run it.
+// ownBuild describes a worker program that contains the user's own strategies. explore and lab build
+// this program for -file, because only a program that contains a strategy can run it.
 type ownBuild struct {
 	dir, exe   string
 	strategies []lock.Strategy // descriptions, without the code

@@ -33,7 +33,8 @@ import (
 	"golang.org/x/term"
 )
 
-// execute runs all tests, or replays a single schedule if the -schedule flag is set.
+// execute is the run command. It runs all tests, or replays a single schedule if the -schedule flag is
+// set. The merge command also calls it, to judge recorded shards without new load.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)

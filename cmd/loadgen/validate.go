@@ -19,7 +19,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// validate checks that the flags fit together, and derives other settings from them.
+// validate checks that the flags of run, check or merge fit together, and derives other settings from
+// them.
 func (s *settings) validate() error {
 	checkRules := func() error { return flags.Check(runRules, s.line, s.facts()) }
 	for _, step := range []func() error{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -20,7 +21,7 @@ func answersAgree(e Evidence) Verdict {
 	if len(phantom) > 0 {
 		p := phantom[0]
 		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %s",
-			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, e.OrderText(p.Order))
+			catalog.Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, e.OrderText(p.Order))
 	}
 	// If a client got no answer, nothing was promised to it, so ignore its ledger row.
 	denied := subtract(unacknowledged, e.Unsure)
@@ -30,9 +31,9 @@ func answersAgree(e Evidence) Verdict {
 	if len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %s, but this driver was told that it had not won",
-			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, e.OrderText(p.Order))
+			catalog.Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, e.OrderText(p.Order))
 	}
-	return pass("%s in the ledger", Plural(len(e.Promised), "promised grab is", "promised grabs are"))
+	return pass("%s in the ledger", catalog.Plural(len(e.Promised), "promised grab is", "promised grabs are"))
 }
 
 // CompareAnswers compares the answers to clients with the ledger. A phantom grab was promised to a

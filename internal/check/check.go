@@ -1,7 +1,8 @@
 // Package check judges what happened to a set of orders. Its input is the [Evidence]: the ledger,
 // the answers to the clients, and a [Record] of the instances' events, made by a [Scan]. Its output
 // is a [Verdict] for each property that a run can check: pass, fail or unknown. A property never
-// passes if the evidence is incomplete.
+// passes if the evidence is incomplete. Package experiment calls [Judge] for each cell; the explorer has
+// checks of its own in package sim.
 //
 // Start reading at [Judge]. Tables and verdicts always agree, because both get their figures from
 // CountGrabs, CompareAnswers and Overlaps. If an order violates a property, [Explain] makes a
@@ -112,10 +113,7 @@ func unknown(why string, args ...any) Verdict {
 // eventsLost returns the result "unknown" for a property that seems to hold, because the lost events
 // could have shown a violation.
 func eventsLost(r *Record) Verdict {
-	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
+	return unknown("%s", catalog.Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.LedgerErr) }
-
-// Plural calls [catalog.Plural], so that callers of this package need not import catalog.
-func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }

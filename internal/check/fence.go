@@ -3,6 +3,8 @@ package check
 import (
 	"cmp"
 	"slices"
+
+	"grablab/internal/catalog"
 )
 
 func fenceMonotone(e Evidence) Verdict {
@@ -20,7 +22,7 @@ func fenceMonotone(e Evidence) Verdict {
 	case len(holds) == 0:
 		return unknown("this lock has no fencing tokens, or no driver got it")
 	default:
-		return pass("%s, and each is higher than the earlier ones", Plural(len(holds), "token", "tokens"))
+		return pass("%s, and each is higher than the earlier ones", catalog.Plural(len(holds), "token", "tokens"))
 	}
 }
 

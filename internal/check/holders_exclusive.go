@@ -28,12 +28,12 @@ func holdersExclusive(e Evidence) Verdict {
 	case len(overlaps) > 0:
 		o := overlaps[0]
 		return fail("%s began while another hold of the same order lasted: on order %d, driver %d (instance %s) entered %s before driver %d (instance %s) left",
-			Plural(len(overlaps), "hold", "holds"), o.First.Order, o.Second.Driver, o.Second.Instance,
+			catalog.Plural(len(overlaps), "hold", "holds"), o.First.Order, o.Second.Driver, o.Second.Instance,
 			(o.First.To - o.Second.From).Round(time.Microsecond), o.First.Driver, o.First.Instance)
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("%s, and no two drivers held the lock of the same order at the same time", Plural(len(holds), "hold", "holds"))
+		return pass("%s, and no two drivers held the lock of the same order at the same time", catalog.Plural(len(holds), "hold", "holds"))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"grablab/internal/catalog"
 )
 
 func linearizable(e Evidence) Verdict {
@@ -17,7 +19,8 @@ func linearizable(e Evidence) Verdict {
 	var wrong []int64
 	for _, order := range slices.Sorted(maps.Keys(byOrder)) {
 		ops := byOrder[order]
-		// A lost event may be the call or the answer of another winner, but nothing can undo a win.
+		// If events are missing, a missing sequence proves nothing, because a lost event may belong to
+		// another winner. Too many wins are wrong anyway, because nothing can undo a win.
 		if !haveSequence(ops, e.units()) && (e.Record.MissingEvents == 0 || winners(ops) > e.units()) {
 			wrong = append(wrong, order)
 		}
@@ -29,11 +32,11 @@ func linearizable(e Evidence) Verdict {
 	switch {
 	case len(wrong) > 0:
 		return fail("the grabs of %s fit no sequence in which only %s, for example those of order %d",
-			Plural(len(wrong), "order", "orders"), first, wrong[0])
+			catalog.Plural(len(wrong), "order", "orders"), first, wrong[0])
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("the grabs of %s each have a sequence in which only %s", Plural(len(byOrder), "order", "orders"), first)
+		return pass("the grabs of %s each have a sequence in which only %s", catalog.Plural(len(byOrder), "order", "orders"), first)
 	}
 }
 

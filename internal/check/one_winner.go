@@ -28,9 +28,9 @@ func oneWinner(e Evidence) Verdict {
 		return oversold(e, c, "sold")
 	}
 	if c.DoubleGrabs > 0 {
-		return fail("%s grabbed more than once; for example, order %s has %d rows", Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
+		return fail("%s grabbed more than once; for example, order %s has %d rows", catalog.Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
 	}
-	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
+	return pass("%s grabbed, each by one driver", catalog.Plural(c.Orders, "order was", "orders were"))
 }
 
 // oneWinnerTold checks without the ledger that the answers promise each order only once.
@@ -40,7 +40,7 @@ func oneWinnerTold(e Evidence) Verdict {
 		return oversold(e, c, "promised")
 	}
 	if c.DoubleGrabs > 0 {
-		return fail("%s promised more than once; for example, order %s was promised %d times", Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
+		return fail("%s promised more than once; for example, order %s was promised %d times", catalog.Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
 	}
 	// A client whose outcome is unknown may have won too.
 	winners := map[int64]int{}
@@ -57,7 +57,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	if e.Units > 1 {
 		return oversold(e, c, "promised")
 	}
-	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
+	return pass("%s promised, each to one driver", catalog.Plural(c.Orders, "order was", "orders were"))
 }
 
 // oversold returns the verdict for orders with several units. done is a word for the message, such
@@ -65,9 +65,9 @@ func oneWinnerTold(e Evidence) Verdict {
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s too often; for example, order %s has %d units, but was %s %d times",
-			Plural(c.OrdersDouble, "order was", "orders were"), done, e.OrderText(c.Most), e.Units, done, c.MostRows)
+			catalog.Plural(c.OrdersDouble, "order was", "orders were"), done, e.OrderText(c.Most), e.Units, done, c.MostRows)
 	}
-	return pass("%s %s, and no order was %s more than %d times", Plural(c.Orders, "order was", "orders were"), done, done, e.Units)
+	return pass("%s %s, and no order was %s more than %d times", catalog.Plural(c.Orders, "order was", "orders were"), done, done, e.Units)
 }
 
 // Pairs returns the attempts that wrote a ledger's rows.

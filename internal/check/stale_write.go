@@ -3,6 +3,7 @@ package check
 import (
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -38,7 +39,7 @@ func staleWrite(e Evidence) Verdict {
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("%s, and none with a lower token than the database had seen", Plural(len(e.Ledger), "claim was written", "claims were written"))
+		return pass("%s, and none with a lower token than the database had seen", catalog.Plural(len(e.Ledger), "claim was written", "claims were written"))
 	}
 }
 

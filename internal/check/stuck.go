@@ -1,12 +1,16 @@
 package check
 
-import "slices"
+import (
+	"slices"
+
+	"grablab/internal/catalog"
+)
 
 func stuckOrder(e Evidence) Verdict {
 	switch {
 	case len(e.Stuck) > 0: // this determines the verdict even if other test grabs were inconclusive
 		return fail("%s stuck, because a new driver got no final answer; for example, order %s",
-			Plural(len(e.Stuck), "order is", "orders are"), e.OrderText(slices.Min(e.Stuck)))
+			catalog.Plural(len(e.Stuck), "order is", "orders are"), e.OrderText(slices.Min(e.Stuck)))
 	case e.ProbeErr != nil:
 		return unknown("the orders could not be probed: %v", e.ProbeErr)
 	default:

@@ -33,7 +33,7 @@ func (c Case) units() int { return max(c.Units, 1) }
 // Timeline explains what went wrong with an order, using as few recorded events as possible.
 type Timeline struct {
 	Order    int64  `json:"order"`
-	Property string `json:"property"`               // the property that was violated; empty if a late write was refused
+	Property string `json:"property"`               // the violated property; package experiment empties it if only a late write was refused
 	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known failure mode explains the violation
 	Name     string `json:"name,omitempty"`         // the failure mode's name
 	Cure     string `json:"cure,omitempty"`
@@ -68,8 +68,8 @@ type Step struct {
 	True     string  `json:"true"`     // what is true after this step, according to the record and the ledger
 }
 
-// Explain makes an order's timeline from its events and the ledger. ok is false if too few events
-// were recorded.
+// Explain makes an order's timeline from its events and the ledger. Package experiment calls it for
+// orders that failed. ok is false if too few events were recorded.
 func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
 	b := newBuilder(events, ledger, c)
 	var shown []history.Event

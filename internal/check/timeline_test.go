@@ -639,7 +639,7 @@ func TestHoldersByDefinition(t *testing.T) {
 		excludes := []catalog.Exclusion{catalog.Global, catalog.PerProcess}[n%2]
 		var script strings.Builder
 		var acquired []int       // the driver of each acquire so far
-		inside := map[int]int{}  // the acquire of each driver inside
+		inside := map[int]int{}  // maps each driver that has not released yet to the index of its acquire
 		leaves := map[int]bool{} // drivers whose release has not returned
 		var want []string
 		for at := range 14 {

@@ -2,6 +2,8 @@ package check
 
 import "grablab/internal/catalog"
 
+// writesExclusive checks that no two successful writes to an order are in flight at the same time,
+// whatever the scope of the lock.
 func writesExclusive(e Evidence) Verdict {
 	if e.Record == nil {
 		return unknown("the claims were not recorded")
@@ -14,7 +16,7 @@ func writesExclusive(e Evidence) Verdict {
 		all = append(all, effect.Span)
 		if effect.Sure {
 			certain := effect.Span
-			if certain.From == 0 { // without the call, only the reply shows that the write was in flight
+			if certain.From == 0 { // the call was not recorded, so the write was certainly in flight only when its reply came
 				certain.From = certain.To
 			}
 			sure = append(sure, certain)
@@ -23,7 +25,7 @@ func writesExclusive(e Evidence) Verdict {
 	if found := overlaps(sure, catalog.Global); len(found) > 0 {
 		a, b := found[0].First, found[0].Second
 		return fail("%s another claim for the same order was in flight: on order %d, those of driver %d (instance %s) and driver %d (instance %s)",
-			Plural(len(found), "claim wrote while", "claims wrote while"), a.Order, a.Driver, a.Instance, b.Driver, b.Instance)
+			catalog.Plural(len(found), "claim wrote while", "claims wrote while"), a.Order, a.Driver, a.Instance, b.Driver, b.Instance)
 	}
 	if e.Record.MissingEvents > 0 {
 		return eventsLost(e.Record)
@@ -33,5 +35,5 @@ func writesExclusive(e Evidence) Verdict {
 		return unknown("order %d: the claims of driver %d and driver %d were in flight together, and it is unknown which of them wrote",
 			a.Order, a.Driver, b.Driver)
 	}
-	return pass("%s, and none while another claim for the same order was in flight", Plural(len(sure), "claim wrote", "claims wrote"))
+	return pass("%s, and none while another claim for the same order was in flight", catalog.Plural(len(sure), "claim wrote", "claims wrote"))
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Redis returns a hook that sends a go-redis client's commands through t. A pipeline or a
-// transaction counts as one call. Subscriptions and connection set-up commands bypass t.
+// transaction counts as one call. Subscriptions and connection set-up commands bypass t. Instances use it.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 		return t.do(ctx, OpFrom(ctx, Op{Instance: instance, Target: target}), send)
@@ -18,7 +18,7 @@ func Redis(t Tap, instance, target string) redis.Hook {
 }
 
 // Commands returns a hook that calls around for every command, except for commands that only set up
-// a connection.
+// a connection. The explorer uses it to stop each command until the schedule lets it continue.
 func Commands(around redishook.Hook) redis.Hook {
 	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return !setsUp(cmd) }) {

@@ -8,7 +8,7 @@ import (
 )
 
 // CountRedis returns a dialer whose connections add the number of sent commands to n, including
-// subscriptions and connection set-up.
+// subscriptions and connection set-up. An instance uses it for its metric grab_redis_commands_total.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)

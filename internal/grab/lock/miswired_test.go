@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestOneNodeTwice deletes the data of a node that was configured twice, so that it holds two of the
-// three locks (F20). With re-entrant locks, that node then gives B a majority alongside A. With three
-// separate nodes, or with SET NX, B must not get the lock.
+// TestOneNodeTwice configures one server as two of three nodes (F20). While A holds the lock, that
+// server loses its data. With re-entrant locks, B then gets a majority, so both hold the lock. With
+// three separate nodes, or with SET NX, B must not get the lock.
 func TestOneNodeTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name, strategy string

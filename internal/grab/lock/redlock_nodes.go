@@ -92,7 +92,7 @@ func put[T comparable](q *question, yes T, call func() (T, error), late func()) 
 // A redlockNode gives redsync access to one Redis node during one operation.
 type redlockNode struct {
 	client      redis.UniversalClient
-	lease       *redlockLease // if it is not wanted, late grants are undone
+	lease       *redlockLease // a grant that arrives while lease.wanted is false is undone
 	grant, eval *question
 	refused     bool // whether another client has the lock on this node
 }

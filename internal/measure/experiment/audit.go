@@ -161,7 +161,7 @@ func (au *auditor) settle(ctx context.Context, c *Cell, a *accounting, first int
 		switch {
 		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
 			if lost > 0 && !au.fleet.Ours && au.cfg.Target.Compensation == 0 {
-				return rows, fmt.Errorf("%s deleted after the load, so the ledger may not name every driver who won: if the service undoes second grabs, add -compensation", check.Plural(lost, "row was", "rows were"))
+				return rows, fmt.Errorf("%s deleted after the load, so the ledger may not name every driver who won: if the service undoes second grabs, add -compensation", catalog.Plural(lost, "row was", "rows were"))
 			}
 			return rows, nil
 		case now.Sub(changed) < quiet && watched >= quiet+limit:

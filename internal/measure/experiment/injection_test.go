@@ -584,8 +584,9 @@ func TestAwaitsEveryDriver(t *testing.T) {
 	})
 }
 
-// TestLastDriversComeLast answers the drivers of two orders one after another. The last drivers must
-// be sent only after all others have their responses, and only if there are several units.
+// TestLastDriversComeLast answers the drivers of two orders one after another. The strike must send the
+// requests of the last drivers only after all others have their responses. With one unit, there are no
+// last drivers.
 func TestLastDriversComeLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for units := 1; units <= 3; units++ {

@@ -18,9 +18,9 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + tooOften + m.example(check.CountGrabs(rowsOf(m.evidence), m.evidence.Units).Most) + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
-		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
+		return catalog.Unsafe, catalog.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
 	case c.Sale != nil && len(c.Points) == 0 && m.invalid == "" && value(c.Sale.Undersold) > 0: // under a fault, probes find the stuck units
-		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
+		return catalog.Stuck, catalog.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, m.howStuck(c) + m.example(m.evidence.Stuck...) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner() + m.freedLater() + m.mayExpire()
 	case m.repeated != "":

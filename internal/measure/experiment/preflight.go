@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -431,7 +430,7 @@ func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner i
 		p.Ledger = fmt.Sprintf("has a row for driver %d", rows[0].Driver)
 		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the request's driver", winner, i.fleet.Shape.OrderText(id), rows[0].Driver)
 	default:
-		p.Ledger = "has " + check.Plural(len(rows), "row", "rows") + " for the order"
+		p.Ledger = "has " + catalog.Plural(len(rows), "row", "rows") + " for the order"
 	}
 	return len(drivers)
 }

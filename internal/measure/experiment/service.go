@@ -135,9 +135,9 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // A background task may make some of the same calls. The result then contains only the calls that both
 // requests made.
 //
-// Calls after the response count only if one of them writes or commits. Other late calls usually
-// release the lock, and a service may release it before or after its response. If a request writes
-// after its response, the two equal requests need not be in a row. Other instances may have handled the
+// If no call after the response writes or commits, listTrail ignores late calls. They usually release
+// the lock, which may happen before or after the response. If a request does write after its response,
+// the two equal requests need not follow each other, because other instances may have handled the
 // requests between them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
 	var last []control.Call

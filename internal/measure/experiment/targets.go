@@ -166,7 +166,7 @@ func (au *auditor) lookFirst(ctx context.Context, first int64, count int) error 
 		if au.cfg.Target.Open != nil {
 			remedy = "although these were just opened: -ledger-query must return rows of grabs only, and -open-orders must not reuse orders"
 		}
-		err = fmt.Errorf("the ledger has %s for orders %s to %s before the load, "+remedy, check.Plural(len(rows), "row", "rows"), au.fleet.Shape.OrderText(first), au.fleet.Shape.OrderText(first+int64(count)-1))
+		err = fmt.Errorf("the ledger has %s for orders %s to %s before the load, "+remedy, catalog.Plural(len(rows), "row", "rows"), au.fleet.Shape.OrderText(first), au.fleet.Shape.OrderText(first+int64(count)-1))
 	}
 	return err
 }
@@ -180,10 +180,10 @@ func (a *accounting) notOpen(at *fleet.Fleet) string {
 		return ""
 	case f.taken > 0 && f.taken+f.refused == a.drivers && at.OpensOrders():
 		return fmt.Sprintf("order %s was opened for this run, but all of its %s were told that it is taken, and no driver had grabbed it. "+
-			"The service may read an old state from a cache, or in a transaction that it never ended. Otherwise, correct -open-orders", a.shape.OrderText(f.id), check.Plural(a.drivers, "driver", "drivers"))
+			"The service may read an old state from a cache, or in a transaction that it never ended. Otherwise, correct -open-orders", a.shape.OrderText(f.id), catalog.Plural(a.drivers, "driver", "drivers"))
 	case f.taken > 0 && f.taken+f.refused == a.drivers:
 		return fmt.Sprintf("order %s is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
-			"Name the first unused order with -first-order, or open new orders with -open-orders", a.shape.OrderText(f.id), check.Plural(a.drivers, "driver", "drivers"))
+			"Name the first unused order with -first-order, or open new orders with -open-orders", a.shape.OrderText(f.id), catalog.Plural(a.drivers, "driver", "drivers"))
 	case f.refused == a.drivers:
 		return fmt.Sprintf("no driver could ask for order %s: the responses are %s. Check that the order exists (-first-order) and that the call is correct (-path, -method, -body, -header)",
 			a.shape.OrderText(f.id), a.kinds(a.errors))
@@ -241,29 +241,29 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 		m.note = ", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !au.cfg.Target.Idempotent:
 		m.repeated = fmt.Sprintf("%s an order and its driver, and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice? If a retry of a driver may repeat its row, add -idempotent",
-			check.Plural(*c.RepeatedRows, "row repeats", "rows repeat"))
+			catalog.Plural(*c.RepeatedRows, "row repeats", "rows repeat"))
 	case a.unreadable != "":
 		reason = fmt.Sprintf("%s: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; if that status does mean a win, say so with -grabbed %s",
 			a.unreadable, au.fleet.Shape.Says().Grabbed)
 	case au.ledger && *c.PhantomGrabs > 0:
-		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
+		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", catalog.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 		if c.Fault != catalog.NoFault {
 			reason += " Perhaps the service writes after its response, and the fault prevented this write: let the service write before it responds. If a worker repeats the write later, set -settle to the time that this takes"
 		}
 	case au.ledger && unanswered > 0 && !drained:
-		reason = fmt.Sprintf("%s, and may still have been in progress when the ledger was read: set a longer -timeout", check.Plural(unanswered, "request was not answered", "requests were not answered"))
+		reason = fmt.Sprintf("%s, and may still have been in progress when the ledger was read: set a longer -timeout", catalog.Plural(unanswered, "request was not answered", "requests were not answered"))
 		if au.fleet.IsService() {
 			reason += ". If an instance is always blocked in a statement, as a standby for a lock is, the program cannot see that all grabs have ended: let the instance poll instead, at most three times per second"
 		}
 	case !au.ledger && len(a.unsure) > 0:
 		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what a response means with -grabbed, -taken and -busy",
-			check.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
+			catalog.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
 	}
 	if reason == "" && au.fleet.Shape != target.Own {
 		reason = au.fleet.OneInstance(a.competed)
 	}
 	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
-		m.note += fmt.Sprintf("; %s may hide more of them", check.Plural(n, "answer", "answers"))
+		m.note += fmt.Sprintf("; %s may hide more of them", catalog.Plural(n, "answer", "answers"))
 	}
 	if m.vacuous = a.whyNothingShown(c, m.evidence.Ledger); m.vacuous == "" {
 		m.vacuous = au.askAgain(ctx, a)

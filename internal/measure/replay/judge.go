@@ -105,7 +105,7 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	if err == nil && told == grab.Taken {
 		ledger, err := t.store.Ledger(ctx, t.order, 1)
 		if left := max(t.Schedule.Stock, 1) - len(ledger); err != nil || left > 0 {
-			return left > 0, fmt.Sprintf("a new driver was told that the order was taken, but %s not in the ledger (seen by probes)", check.Plural(left, "unit is", "units are")), err
+			return left > 0, fmt.Sprintf("a new driver was told that the order was taken, but %s not in the ledger (seen by probes)", catalog.Plural(left, "unit is", "units are")), err
 		}
 	}
 	if len(stuck) > 0 {

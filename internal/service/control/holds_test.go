@@ -125,8 +125,8 @@ func TestCloseRefuses(t *testing.T) {
 	}
 }
 
-// TestOutcomeOfAHold checks that a hold with an outcome lists calls and determines their outcome without
-// stopping them. Another hold can stop the same calls meanwhile.
+// TestOutcomeOfAHold checks that a hold with an Outcome lists the calls that it matches and decides their
+// outcome, but does not stop them. Another hold may stop the same calls.
 func TestOutcomeOfAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holds := new(control.Holds)

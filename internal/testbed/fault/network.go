@@ -9,6 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
+// The table Faults lists these faults. Package experiment calls Prepare before the instances start.
+
 // redisDown makes Redis, or a minority of the Redlock nodes, unreachable for a while, without
 // losing data. Meanwhile, the affected drivers try to release their locks.
 var redisDown = outage(catalog.RedisDown, lock.Redis|lock.RedisQuorum, Target.minority)
@@ -76,7 +78,7 @@ var partitionDB = Fault{
 // replyDelay is the delay of a reply, in leases.
 const replyDelay = 1.25
 
-// latency delays an acquire's reply, but not the request, until the lease has expired and another
+// latency delays a lock server's reply, but not the request, until the lease has expired and another
 // driver has the lock (F12 in docs/failure-modes.md).
 var latency = Fault{
 	Name:           catalog.Latency,

@@ -26,7 +26,7 @@ const (
 )
 
 // A Point is the place in a request where a fault is injected. Parallel calls to several nodes
-// count as one point.
+// count as one point. Package experiment injects a fault once at each Point that the fault's Reach allows.
 type Point struct {
 	Role Role
 	control.Point
@@ -64,7 +64,7 @@ func (p Point) String() string {
 	return string(p.Role) + ": " + p.Point.String()
 }
 
-// ParsePoint parses the text of a Point.
+// ParsePoint parses the text of a Point without a Moment, for the flag -at and for explain.
 func ParsePoint(text string) (p Point, err error) {
 	if role, rest, ok := strings.Cut(text, ": "); ok {
 		if p.Role = Role(role); p.Role != Waiting && p.Role != HandingOver {

@@ -75,7 +75,7 @@ func (e *Events) Again(each func(history.Event)) error {
 	})
 }
 
-// Keep copies the events that were read since its last call to w.
+// Keep copies to w the events that were read since Keep was last called.
 func (e *Events) Keep(w io.Writer) error {
 	return e.sections(func(path string, s *io.SectionReader) error {
 		_, err := io.Copy(w, s)

@@ -69,7 +69,7 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	}
 	client := newRedis(named)
 	defer client.Close()
-	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
+	//lint:ignore SA1019 CLUSTER SLOTS is deprecated, but its replacement CLUSTER SHARDS needs Redis 7.0
 	slots, err := client.ClusterSlots(ctx).Result()
 	if err != nil {
 		return "", fmt.Errorf("%w: cannot read the topology of the Cluster at %s: %w", ErrUnreachable, named, err)

@@ -142,7 +142,7 @@ func limitMemory(ctx context.Context, client *redis.Client, policy, limit string
 }
 
 // KeyTTLs returns the remaining TTL of every key in the Redis servers of the stack. It is 0 for keys
-// that never expire.
+// that never expire. The dry run of a user's service calls it to find the lock keys.
 func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 	left := map[string]time.Duration{}
 	for _, addr := range append(strings.Split(s.Redis, ","), s.Redlock...) {

@@ -15,6 +15,8 @@ const (
 	keepsChannels // unlike a plain command, the command is also possible while the client is subscribed in RESP2
 )
 
+// scanRESP returns the scanners of the Protocol RESP. The proxies in front of a user's service use them
+// to match each reply to its request.
 func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
