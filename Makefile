@@ -52,7 +52,7 @@ test: tools vet ## run all tests and the linters of the code
 	@$(call install,$(GOTESTSUM))
 	@rm -f bin/repeated-*; idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); failed=0; \
 	$$idle $(MAKE) --no-print-directory staticcheck workflows >bin/lint.log 2>&1 & lint=$$!; \
-	nice -n 10 $(call REPEAT,most) --packages "$(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))" | tr '\n' ' ')" -- -vet=off -timeout 40m -p 3 -parallel 8 & rest=$$!; \
+	nice -n 10 $(call REPEAT,most) --packages "$(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))" | tr '\n' ' ')" -- -vet=off -timeout 40m -p 3 -parallel 6 & rest=$$!; \
 	$(call REPEAT,close) --packages "$(CLOSE)" -- -vet=off -timeout 20m -p 1 -parallel 4 || failed=1; \
 	wait $$rest || failed=1; wait $$lint || failed=1; cat bin/lint.log; cat bin/repeated-*.txt 2>/dev/null || true; \
 	exit $$failed

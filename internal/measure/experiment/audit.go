@@ -85,7 +85,7 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 		return slices.Contains(e.Stuck, id) || slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == id && !au.fleet.IsProbe(g.Driver) })
 	})
 	e.Stuck = append(e.Stuck, slices.Sorted(maps.Keys(a.stuck))...)
-	if e.ProbeErr == nil {
+	if e.ProbeErr == nil || len(a.stuck) > 0 { // probes between injections found them before
 		c.StuckOrders = new(len(e.Stuck))
 	}
 	au.count(context.WithoutCancel(ctx), c, a, first, rows, p, e)

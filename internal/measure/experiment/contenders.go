@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -53,6 +54,10 @@ func (s *strike) beginContest() {
 // contenders.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	c.gaveUp, c.contenders = true, nil
+	within := s.in.lease()
+	if s.in.neverExpires() { // awaitRecovery waited as long
+		within = max(within, serviceArrives)
+	}
 	late, advice := "the service did not reconnect to its servers within %v, so its lock may have expired", "set a longer lease, or pass {ttl_ms} to the service as its lock TTL"
 	if s.in.w.cfg.setsTTL() {
 		advice = "set a longer -ttl"
@@ -61,12 +66,12 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	case s.in.w.fleet.Ours:
 		late, advice = "the other drivers came so late that the lease of %v may have expired", "repeat the run on a less busy machine"
 	case c.variation == otherRestarts:
-		late = "start-up code was not tested, because the restarted instance made no grab within the lease of %v"
+		late = "start-up code was not tested, because the restarted instance made no grab within %v"
 		advice += ". If a single worker makes all grabs, or all orders share one lock, a grab waits for the stopped driver, so this cannot be tested"
 	case s.in.neverExpires():
 		late, advice = "the service did not reconnect to its servers within %v, so no other driver could compete", "let its clients reconnect sooner, or set a longer lease"
 	}
-	s.cancelStrike(c, fmt.Sprintf(late+": %s", s.in.lease(), advice))
+	s.cancelStrike(c, fmt.Sprintf(late+": %s", within, advice))
 	return s.releaseDriver(ctx, c)
 }
 
@@ -207,11 +212,17 @@ func (s *strike) noteTries(ctx context.Context) (err error) {
 	if s.in.trail.service != nil {
 		m, err = s.holds.heldCalls(ctx)
 	}
-	won := func(r load.Request) bool { a, _ := s.in.responses.of(r); return a.outcome == grab.Grabbed }
+	hears := func(o grab.Outcome) func(load.Request) bool {
+		return func(r load.Request) bool { a, _ := s.in.responses.of(r); return a.outcome == o }
+	}
+	work := s.in.trail.work.Phase
 	for _, c := range s.contests {
 		c.tries = catalog.Map(m.other[holdName(callsHold, c)], func(h control.Held) control.Call { return h.Call })
-		worked := slices.ContainsFunc(c.tries, func(o control.Call) bool { return o.Phase == s.in.trail.work.Phase }) // a refused driver may write to the same table, for example to count its tries
-		c.passed = c.othersPassed || slices.ContainsFunc(c.contenders, won) ||
+		// A refused driver may write to the same table, for example to count its tries. A call that contains
+		// the driver cannot be compared, because its name differs between the drivers.
+		worked := strings.Contains(string(work), "{driver}") || slices.ContainsFunc(c.tries, func(o control.Call) bool { return o.Phase == work })
+		c.foundSold = slices.ContainsFunc(c.contenders, hears(grab.Taken))
+		c.passed = c.othersPassed || slices.ContainsFunc(c.contenders, hears(grab.Grabbed)) ||
 			worked && (!c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.tries, s.in.trail.onlyHolders))
 	}
 	return err

@@ -197,7 +197,7 @@ func TestDoubtAtMoments(t *testing.T) {
 		return func(in *injection, c, other *contest) {
 			c = of(c, other)
 			in.responses.add(c.contenders[0], response{outcome, c.contendedSince, c.contendedSince.Add(after)})
-			c.passed = c.passed || outcome == grab.Grabbed
+			c.passed, c.foundSold = c.passed || outcome == grab.Grabbed, c.foundSold || outcome == grab.Taken
 		}
 	}
 	this, other := func(c, _ *contest) *contest { return c }, func(_, o *contest) *contest { return o }
@@ -217,6 +217,7 @@ func TestDoubtAtMoments(t *testing.T) {
 		"another order is won by expiry":   {[]change{answers(other, grab.Grabbed, lease)}, false},
 		"taken":                            {[]change{answers(this, grab.Taken, 0)}, true},
 		"taken, and another order is busy": {[]change{answers(this, grab.Taken, 0), answers(other, grab.Busy, 0)}, false},
+		"taken after the fault, and busy":  {[]change{answers(this, grab.Taken, 0), answers(other, grab.Busy, 0), func(_ *injection, c, _ *contest) { c.foundSold = false }}, true},
 		"taken, busy, with a ledger":       {[]change{answers(this, grab.Taken, 0), answers(other, grab.Busy, 0), hasLedger}, true},
 	} {
 		in := &injection{fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, traits: traits{unknownLock: true}, ttl: lease, took: took, responses: newResponses(), w: &worker{fleet: &fleet.Fleet{}}}
@@ -238,13 +239,16 @@ func TestDoubtAtMoments(t *testing.T) {
 // without reading the order may have been refused, and only counts its tries.
 func TestDriversPassUntilTheFaultEnds(t *testing.T) {
 	for n, step := range []step{(*strike).awaitContenders, (*strike).awaitQuiet, (*strike).keepCompeting} {
-		for kind := range 4 {
-			reads, writes := kind&1 != 0, kind&2 != 0
+		for kind := range 8 {
+			reads, writes, named := kind&1 != 0, kind&2 != 0, kind&4 != 0
 			synctest.Test(t, func(t *testing.T) {
 				calls := []control.Call{{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}
+				if named { // calls of contenders contain their own drivers
+					calls[1].Phase = "mysql SELECT orders {driver}"
+				}
 				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, retriedAt: time.Now().Add(time.Hour)} // sends no more drivers
 				held := []control.Held{{Call: calls[0]}}
-				if reads {
+				if reads && !named {
 					held = append(held, control.Held{Call: calls[1]})
 				}
 				if writes {
@@ -254,8 +258,8 @@ func TestDriversPassUntilTheFaultEnds(t *testing.T) {
 					traits: traits{unknownLock: true}, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(), ttl: time.Second, trail: trailOf(calls, ""), w: &worker{fleet: &fleet.Fleet{}},
 					struck: holding(nil, nil), other: holding(map[string][]control.Held{holdName(callsHold, c): held}, nil), fault: fault.Fault{ContendFor: 1.5, Course: fault.AtOnce},
 				}
-				if err := step(newStrike(in, c), t.Context()); err != nil || c.passed != (reads && writes) || len(c.tries) != len(held) {
-					t.Errorf("step %d, a contender reads %v, writes %v: passed %v, calls %v, %v", n, reads, writes, c.passed, c.tries, err)
+				if err := step(newStrike(in, c), t.Context()); err != nil || c.passed != ((reads || named) && writes) || len(c.tries) != len(held) {
+					t.Errorf("step %d, a contender reads %v, writes %v, the read contains the driver %v: passed %v, calls %v, %v", n, reads, writes, named, c.passed, c.tries, err)
 				}
 			})
 		}
@@ -416,7 +420,7 @@ func TestDatabaseMakesAffectedWait(t *testing.T) {
 // restart of the other instance, the reason must mention a lock that all orders share. The lock of a database session
 // does not expire, but ends with its connection.
 func TestReasonsToGiveUp(t *testing.T) {
-	for n, want := range []string{"did not reconnect to its servers within 1s, so its lock may have expired", "or all orders share one lock", "within 1s, so no other driver could compete: let its clients reconnect sooner"} {
+	for n, want := range []string{"did not reconnect to its servers within 1s, so its lock may have expired", "or all orders share one lock", "within 10s, so no other driver could compete: let its clients reconnect sooner"} {
 		v, calls := usual, "redis SET lock:* NX PX"
 		switch n {
 		case 1:

@@ -286,14 +286,12 @@ func (in *injection) inDoubt(c *contest) bool {
 	return !slices.ContainsFunc(in.contests, in.expired)
 }
 
-// wasSold reports whether the responses show, without a ledger, that a contender found the order taken. This is only so
-// if the service answers differently when the lock is held.
+// wasSold reports whether the responses show, without a ledger, that a contender found the order taken before the fault
+// ended. This is only so if the service answers differently when the lock is held.
 func (in *injection) wasSold(c *contest) bool {
-	found := func(o grab.Outcome) func(load.Request) bool {
-		return func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == o }
-	}
-	return !in.w.ledger && slices.ContainsFunc(c.contenders, found(grab.Taken)) &&
-		slices.ContainsFunc(in.contests, func(o *contest) bool { return slices.ContainsFunc(o.contenders, found(grab.Busy)) })
+	wasBusy := func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == grab.Busy }
+	return !in.w.ledger && c.foundSold &&
+		slices.ContainsFunc(in.contests, func(o *contest) bool { return slices.ContainsFunc(o.contenders, wasBusy) })
 }
 
 // expired reports whether a contender won during the fault, but not at once. The stopped driver's lock must then have
@@ -379,7 +377,7 @@ func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]c
 			p.Unsold = &left
 		}
 	}
-	if e.ProbeErr == nil {
+	if e.ProbeErr == nil || stuck > 0 { // probes between injections may have found the order stuck before
 		p.StuckOrders = &stuck
 	}
 	if e.Record != nil {

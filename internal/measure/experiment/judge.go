@@ -110,7 +110,7 @@ func (m measured) mayExpire() string {
 
 // freedLater says that stuck orders became free before the end of the test. It returns "" if there are none.
 func (m measured) freedLater() string {
-	if m.accounting == nil || len(m.stuck) == 0 {
+	if m.accounting == nil || len(m.stuck) == 0 || m.evidence.ProbeErr != nil {
 		return ""
 	}
 	return fmt.Sprintf("; for %d of them, this ended later, probably because the fault struck again", len(m.stuck))

@@ -371,7 +371,7 @@ func (r recorder) checkReadable(t trail) error {
 }
 
 // oneLeads is the advice for services in which one instance does the work of the others.
-const oneLeads = "If one instance leads, and the others forward to it or refuse, let instance 1 lead during the test, with {number}. If a fault makes another instance the leader, test one point in each run, with -at"
+const oneLeads = "If one instance leads, and the others forward to it or refuse, let instance 1 lead during the test, with {number}. If a fault makes another instance the leader and later faults miss it, test one point in each run, with -at"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
 // service.

@@ -397,7 +397,6 @@ func callsOf(t *testing.T, cfg Config) string {
 // TestWritesOfATaskAreNoCalls tests a service with a background task that writes to the same table
 // as a grab. The trail must contain the grab's own writes, but not those of the task.
 func TestWritesOfATaskAreNoCalls(t *testing.T) {
-	t.Parallel()
 	for _, kind := range []string{"guarded resets", "guarded resets slow"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

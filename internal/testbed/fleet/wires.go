@@ -276,6 +276,9 @@ func (w *wires) nameCommit(e wire.Event) string {
 		case name == wire.AutocommitOn:
 			if delete(w.manual, e.Conn); wrote {
 				names[i] = "COMMIT"
+			} else { // this also ends a transaction that has only read
+				delete(w.begun, e.Conn)
+				delete(w.grabs, e.Conn)
 			}
 		case manual && (wire.Ends(name) || mayAwaitRows(name)):
 			w.manual[e.Conn] = !wire.Ends(name)
