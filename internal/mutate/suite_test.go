@@ -152,8 +152,8 @@ func (b *bench) suite(ctx context.Context, folder string) (*suite, error) {
 // failedTest matches the name of a test that has failed or that was running at a timeout.
 var failedTest = regexp.MustCompile(`(?m)^(?:--- FAIL: |\t)((?:Test|Example)\w*)`)
 
-// testsFind reports whether a test of the package finds the mistake. A test that also fails without the
-// mistake does not count.
+// testsFind reports whether a test of the package finds the mistake. The test must fail with the mistake, pass
+// without it, and then fail with it again, because a test that sometimes fails without a reason does not count.
 func (p programs) testsFind(ctx context.Context, folder string) (bool, error) {
 	s, err := p.suite(ctx, folder)
 	if err != nil {
@@ -192,11 +192,15 @@ func (p programs) testsFind(ctx context.Context, folder string) (bool, error) {
 			if name := failedTest.FindSubmatch(out); name != nil && slices.Contains(names, string(name[1])) {
 				failed = []string{string(name[1])}
 			}
-			_, err = programs{bench: p.bench}.runTests(ctx, folder, unchanged, limit, failed)
+			_, without := programs{bench: p.bench}.runTests(ctx, folder, unchanged, limit, failed)
+			var again error
+			if without == nil {
+				_, again = p.runTests(ctx, folder, program, limit, failed, p.setting())
+			}
 			if ctx.Err() != nil {
 				return false, ctx.Err()
 			}
-			if err == nil {
+			if again != nil {
 				return true, nil
 			}
 			names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(failed, name) })
