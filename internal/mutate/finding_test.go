@@ -3,6 +3,7 @@ package mutate
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -50,5 +51,39 @@ func TestConfirmedFailures(t *testing.T) {
 				t.Errorf("explorerFinds: %t, %v, want %t", found, err, want)
 			}
 		})
+	}
+}
+
+// TestSuite checks which tests of a package a suite contains.
+func TestSuite(t *testing.T) {
+	b := fakeBench(t, `
+case "$1" in
+-test.list=*) printf '%s\n' TestPasses TestFails ExampleX FuzzX BenchmarkX | grep -E "${1#*=}" ;;
+*TestFails*) exit 1 ;;
+esac`, "x")
+	s, err := b.suite(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, test := range s.tests {
+		names = append(names, test.name)
+	}
+	slices.Sort(names)
+	if want := []string{"ExampleX", "FuzzX", "TestPasses"}; !slices.Equal(names, want) {
+		t.Errorf("tests: %q, want %q", names, want)
+	}
+}
+
+// TestFailedTest looks for the name of the failed test in what the programs print.
+func TestFailedTest(t *testing.T) {
+	for out, want := range map[string]string{
+		"=== NAME  TestX\n--- FAIL: TestX (0.00s)\n    x_test.go:1: wrong\nFAIL\n":                "TestX",
+		"--- FAIL: ExampleX (0.00s)\ngot:\n1\nwant:\n2\nFAIL\n":                                   "ExampleX",
+		"--- FAIL: FuzzX (0.00s)\n    --- FAIL: FuzzX/seed#0 (0.00s)\n        x_test.go:1: wrong\n": "FuzzX",
+	} {
+		if got := failedTest.FindStringSubmatch(out); len(got) != 2 || got[1] != want {
+			t.Errorf("failedTest finds %q, want %s in: %s", got, want, out)
+		}
 	}
 }

@@ -112,7 +112,7 @@ func (b *bench) suite(ctx context.Context, folder string) (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := p.command(ctx, program, "-test.list=^(Test|Example)")
+	list := p.command(ctx, program, "-test.list=^(Test|Example|Fuzz)")
 	list.Dir = filepath.Join(b.root, folder)
 	names, err := list.Output()
 	if err != nil {
@@ -150,7 +150,7 @@ func (b *bench) suite(ctx context.Context, folder string) (*suite, error) {
 }
 
 // failedTest matches the name of a test that has failed or that was running at a timeout.
-var failedTest = regexp.MustCompile(`(?m)^(?:--- FAIL: |\t)((?:Test|Example)\w*)`)
+var failedTest = regexp.MustCompile(`(?m)^(?:--- FAIL: |\t)((?:Test|Example|Fuzz)\w*)`)
 
 // testsFind reports whether a test of the package finds the mistake. The test must fail with the mistake, pass
 // without it, and then fail with it again, because a test that sometimes fails without a reason does not count.
