@@ -78,9 +78,10 @@ esac`, "x")
 // TestFailedTest looks for the name of the failed test in what the programs print.
 func TestFailedTest(t *testing.T) {
 	for out, want := range map[string]string{
-		"=== NAME  TestX\n--- FAIL: TestX (0.00s)\n    x_test.go:1: wrong\nFAIL\n":                "TestX",
-		"--- FAIL: ExampleX (0.00s)\ngot:\n1\nwant:\n2\nFAIL\n":                                   "ExampleX",
-		"--- FAIL: FuzzX (0.00s)\n    --- FAIL: FuzzX/seed#0 (0.00s)\n        x_test.go:1: wrong\n": "FuzzX",
+		"=== NAME  TestX\n--- FAIL: TestX (0.00s)\n    x_test.go:1: wrong\nFAIL\n":                     "TestX",
+		"--- FAIL: ExampleX (0.00s)\ngot:\n1\nwant:\n2\nFAIL\n":                                        "ExampleX",
+		"--- FAIL: FuzzX (0.00s)\n    --- FAIL: FuzzX/seed#0 (0.00s)\n        x_test.go:1: wrong\n":    "FuzzX",
+		"panic: test timed out after 1s\n\trunning tests:\n\t\tTestX (1s)\n\ngoroutine 8 [running]:\n": "TestX",
 	} {
 		if got := failedTest.FindStringSubmatch(out); len(got) != 2 || got[1] != want {
 			t.Errorf("failedTest finds %q, want %s in: %s", got, want, out)

@@ -149,8 +149,9 @@ func (b *bench) suite(ctx context.Context, folder string) (*suite, error) {
 	return s, ctx.Err()
 }
 
-// failedTest matches the name of a test that has failed or that was running at a timeout.
-var failedTest = regexp.MustCompile(`(?m)^(?:--- FAIL: |\t)((?:Test|Example|Fuzz)\w*)`)
+// failedTest matches the name of a test that has failed or that was running at a timeout. Since Go 1.23, the
+// names after a timeout are indented by two tabs.
+var failedTest = regexp.MustCompile(`(?m)^(?:--- FAIL: |\t+)((?:Test|Example|Fuzz)\w*)`)
 
 // testsFind reports whether a test of the package finds the mistake. The test must fail with the mistake, pass
 // without it, and then fail with it again, because a test that sometimes fails without a reason does not count.
