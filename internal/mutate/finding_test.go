@@ -41,7 +41,7 @@ func TestConfirmedFailures(t *testing.T) {
 			want := name == "with the mistake"
 			m := numbered{number: 1}
 			b := fakeBench(t, script, "x", "internal/mutate")
-			b.suites["x"] = &suite{folder: "x", tests: []*singleTest{{name: "TestX", reached: map[int]bool{1: true}}}}
+			b.suites["x"] = &suite{tests: []*singleTest{{name: "TestX", reached: map[int]bool{1: true}}}}
 			if found, err := (programs{bench: b, mistake: m}).testsFind(t.Context(), "x"); err != nil || found != want {
 				t.Errorf("testsFind: %t, %v, want %t", found, err, want)
 			}
@@ -58,8 +58,9 @@ func TestConfirmedFailures(t *testing.T) {
 func TestSuite(t *testing.T) {
 	b := fakeBench(t, `
 case "$1" in
--test.list=*) printf '%s\n' TestPasses TestFails ExampleX FuzzX BenchmarkX | grep -E "${1#*=}" ;;
+-test.list=*) printf '%s\n' TestPasses TestFails TestUnread ExampleX FuzzX BenchmarkX | grep -E "${1#*=}" ;;
 *TestFails*) exit 1 ;;
+*TestUnread*) : >"$GRABLAB_MISTAKES_REACHED/x" ;;
 esac`, "x")
 	s, err := b.suite(t.Context(), "x")
 	if err != nil {

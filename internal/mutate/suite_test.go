@@ -23,14 +23,13 @@ const longestTest = time.Minute
 
 // suite contains the tests of a package.
 type suite struct {
-	folder string
-	tests  []*singleTest // the shortest first
+	tests []*singleTest // the shortest first
 }
 
 // singleTest describes a run of one test without any mistake.
 type singleTest struct {
 	name    string
-	passed  bool
+	leftOut error // why the test cannot be used; nil if it can
 	took    time.Duration
 	reached map[int]bool
 }
@@ -118,7 +117,7 @@ func (b *bench) suite(ctx context.Context, folder string) (*suite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w", folder, err)
 	}
-	s := &suite{folder: folder}
+	s := &suite{}
 	var wait sync.WaitGroup
 	running := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for name := range strings.FieldsSeq(string(names)) {
@@ -127,26 +126,36 @@ func (b *bench) suite(ctx context.Context, folder string) (*suite, error) {
 		running <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-running }()
-			folder, err := os.MkdirTemp(b.dir, "reached")
-			if err != nil {
-				return
-			}
-			began := time.Now()
-			_, err = p.runTests(ctx, s.folder, program, longestTest, []string{name}, reachedEnv+"="+folder)
-			t.took, t.passed = time.Since(began), err == nil
-			t.reached, _ = reached(folder)
+			t.leftOut = p.tryOut(ctx, folder, program, t)
 		})
 	}
 	wait.Wait()
 	s.tests = slices.DeleteFunc(s.tests, func(t *singleTest) bool {
-		if !t.passed {
-			fmt.Fprintf(os.Stderr, "left out, because it fails or takes longer than %s without a mistake: %s %s\n", longestTest, folder, t.name)
+		if t.leftOut != nil {
+			fmt.Fprintf(os.Stderr, "left out: %s %s: %v\n", folder, t.name, t.leftOut)
 		}
-		return !t.passed
+		return t.leftOut != nil
 	})
 	slices.SortFunc(s.tests, func(a, b *singleTest) int { return cmp.Compare(a.took, b.took) })
 	b.suites[folder] = s
 	return s, ctx.Err()
+}
+
+// tryOut runs a test without any mistake, and records how long it takes and what it reaches.
+func (p programs) tryOut(ctx context.Context, folder, program string, t *singleTest) error {
+	record, err := os.MkdirTemp(p.dir, "reached")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := p.runTests(ctx, folder, program, longestTest, []string{t.name}, reachedEnv+"="+record); err != nil {
+		return fmt.Errorf("fails or takes longer than %s without a mistake", longestTest)
+	}
+	t.took = time.Since(began)
+	if t.reached, err = reached(record); err != nil {
+		return fmt.Errorf("the record of the mistakes that it reaches cannot be read: %w", err)
+	}
+	return nil
 }
 
 // failedTest matches the name of a test that has failed or that was running at a timeout. Since Go 1.23, the
