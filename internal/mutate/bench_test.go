@@ -185,8 +185,7 @@ func (b *bench) measure(ctx context.Context, m numbered, tests string) (r result
 		}
 	}
 	if strategies := strategiesFor(m.file); b.explores && len(strategies) > 0 {
-		r.explored = true
-		if r.byExplorer, err = p.explorerFinds(ctx, strategies); err != nil {
+		if r.explored, r.byExplorer, err = p.explorerFinds(ctx, strategies); err != nil {
 			return r, err
 		}
 	}
@@ -258,29 +257,34 @@ type search struct {
 }
 
 // explorerFinds reports whether the explorer finds a failure that the registry does not claim. The search must
-// fail twice with the mistake. A strategy whose search fails without the mistake too does not count.
-func (p programs) explorerFinds(ctx context.Context, strategies []string) (bool, error) {
+// fail twice with the mistake. A strategy whose search fails without the mistake too does not count, and
+// explored is false if no other strategy is left.
+func (p programs) explorerFinds(ctx context.Context, strategies []string) (explored, found bool, err error) {
 	program, err := p.build(ctx, "internal/mutate")
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	for _, s := range strategies {
 		without, err := p.searchWithout(ctx, s)
 		if err != nil {
-			return false, err
+			return explored, false, err
 		}
-		if without.fails || !p.mistake.alone && !without.reached[p.mistake.number] {
+		if without.fails {
 			continue
 		}
-		found, err := p.exploreFails(ctx, program, s, p.setting())
+		explored = true
+		if !p.mistake.alone && !without.reached[p.mistake.number] {
+			continue
+		}
+		found, err = p.exploreFails(ctx, program, s, p.setting())
 		if found && err == nil {
 			found, err = p.exploreFails(ctx, program, s, p.setting())
 		}
 		if found || err != nil {
-			return found, err
+			return explored, found, err
 		}
 	}
-	return false, nil
+	return explored, false, nil
 }
 
 // searchWithout returns the result of a search of the strategy without any mistake.
@@ -298,6 +302,9 @@ func (b *bench) searchWithout(ctx context.Context, strategy string) (without sea
 	}
 	if without.fails, err = b.exploreFails(ctx, program, strategy, reachedEnv+"="+folder); err != nil {
 		return without, err
+	}
+	if without.fails {
+		fmt.Fprintf(os.Stderr, "left out, because its search fails without a mistake: %s\n", strategy)
 	}
 	without.reached, err = reached(folder)
 	b.searches[strategy] = without

@@ -46,9 +46,11 @@ func TestConfirmedFailures(t *testing.T) {
 				t.Errorf("testsFind: %t, %v, want %t", found, err, want)
 			}
 			b = fakeBench(t, script, "internal/mutate")
-			b.searches["setnx"] = search{fails: name == "always" || name == "without the mistake", reached: map[int]bool{1: true}}
-			if found, err := (programs{bench: b, mistake: m}).explorerFinds(t.Context(), []string{"setnx"}); err != nil || found != want {
-				t.Errorf("explorerFinds: %t, %v, want %t", found, err, want)
+			fails := name == "always" || name == "without the mistake"
+			b.searches["setnx"] = search{fails: fails, reached: map[int]bool{1: true}}
+			explored, found, err := programs{bench: b, mistake: m}.explorerFinds(t.Context(), []string{"setnx"})
+			if err != nil || explored == fails || found != want {
+				t.Errorf("explorerFinds: %t, %t, %v, want %t, %t", explored, found, err, !fails, want)
 			}
 		})
 	}

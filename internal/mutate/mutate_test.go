@@ -138,6 +138,9 @@ func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []
 		if err != nil {
 			return err
 		}
+		if !r.explored && !r.tested {
+			continue // nothing has looked for the mistake
+		}
 		all = append(all, r)
 		out := os.Stdout
 		if r.killed() {

@@ -17,7 +17,7 @@ import (
 type result struct {
 	group, seed string
 	rule        string
-	explored    bool // whether the explorer ran
+	explored    bool // whether the explorer could search one of the strategies
 	byExplorer  bool
 	tested      bool   // whether tests ran
 	byTest      string // the package whose test failed, or "" if none did
