@@ -1,6 +1,7 @@
 package mutate
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,52 @@ func fakeBench(t *testing.T, script string, folders ...string) *bench {
 		}
 	}
 	return b
+}
+
+// moduleBench returns a bench in a module with the name of the project and the given files. It is the current
+// folder of the test.
+func moduleBench(t *testing.T, files map[string]string) *bench {
+	t.Helper()
+	b := &bench{dir: t.TempDir(), root: t.TempDir(), files: map[string]*finder{}}
+	b.overlay = filepath.Join(b.dir, "overlay.json")
+	t.Chdir(b.root)
+	t.Setenv("GOFLAGS", "")
+	files["go.mod"] = "module grablab\n"
+	for file, text := range files {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// TestInvalidMistakes checks that a sample leaves out mistakes that do not compile or that go vet rejects, and
+// that drawing it writes nothing into the project.
+func TestInvalidMistakes(t *testing.T) {
+	b := moduleBench(t, map[string]string{"cmd/pair/main.go": `package main
+
+func main() {
+	var pair [2]int
+	pair[1] = 5
+	println(pair[1])
+}
+`})
+	sample, err := b.sample(t.Context(), []group{{"command", []string{"cmd/pair/*.go"}, []string{"cmd/pair"}}}, 10, []string{"seed"}, "package")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range sample {
+		_, after := m.describe(b.files[m.file].source)
+		got = append(got, after)
+	}
+	slices.Sort(got)
+	if want := []string{"", "_ = 5", "pair[1] = 6", "var pair [3]int"}; !slices.Equal(got, want) { // not pair[2]
+		t.Errorf("mistakes in the sample: %q, want %q", got, want)
+	}
+	if files, err := os.ReadDir("."); err != nil || len(files) != 2 {
+		t.Errorf("files in the project: %v, %v, want cmd and go.mod", files, err)
+	}
 }
 
 // failing are scripts of tests and searches that fail with or without mistake 1.

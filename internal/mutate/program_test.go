@@ -189,7 +189,7 @@ var inMistake = regexp.MustCompile(`\bmistake(\d+)\.go:\d+`)
 
 // dropInvalid joins the mistakes, and deletes those that do not compile or that go vet rejects.
 func (b *bench) dropInvalid(ctx context.Context, mistakes map[int]mistake) error {
-	for _, check := range [][]string{{"build", "-gcflags=-e"}, {"vet"}} {
+	for _, check := range [][]string{{"build", "-gcflags=-e", "-o=" + os.DevNull}, {"vet"}} {
 		for {
 			packages, err := b.join(mistakes)
 			if err != nil || len(packages) == 0 {
