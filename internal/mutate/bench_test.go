@@ -152,7 +152,7 @@ func (b *bench) sample(ctx context.Context, groups []group, n int, seeds []strin
 			continue
 		}
 		if c.alone {
-			if ok, err := b.builds(ctx, c.mistake); err != nil {
+			if ok, err := b.builds(ctx, c, tests); err != nil {
 				return nil, err
 			} else if !ok {
 				continue

@@ -72,6 +72,21 @@ func main() {
 	}
 }
 
+// TestMistakeInConstant checks that a sample leaves out a mistake outside every function if another package, whose
+// tests will run, does not compile with it.
+func TestMistakeInConstant(t *testing.T) {
+	b := moduleBench(t, map[string]string{
+		"size/size.go": "package size\n\nconst Size = 2\n",
+		"pair/pair.go": "package pair\n\nimport \"grablab/size\"\n\nvar Pair [size.Size]int = [2]int{}\n",
+	})
+	for tests, want := range map[string]int{"package": 1, "all": 0} {
+		sample, err := b.sample(t.Context(), []group{{"size", []string{"size/*.go"}, []string{"size", "pair"}}}, 1, []string{"seed"}, tests)
+		if err != nil || len(sample) != want {
+			t.Errorf("-tests %s: the sample has %d mistakes, want %d: %v", tests, len(sample), want, err)
+		}
+	}
+}
+
 // failing are scripts of tests and searches that fail with or without mistake 1.
 var failing = map[string]string{
 	"always":              "exit 1",

@@ -72,16 +72,24 @@ func (b *bench) changed(m mistake) (file string, err error) {
 	return file, o.write(file)
 }
 
-// builds reports whether the package with the mistake compiles and go vet accepts it.
-func (b *bench) builds(ctx context.Context, m mistake) (bool, error) {
-	if filepath.Ext(m.file) != ".go" {
+// builds reports whether the package with the mistake and the packages whose tests will run compile, and go vet
+// accepts them.
+func (b *bench) builds(ctx context.Context, c candidate, tests string) (bool, error) {
+	if filepath.Ext(c.file) != ".go" {
 		return true, nil
 	}
-	file, err := b.changed(m)
+	file, err := b.changed(c.mistake)
 	if err != nil {
 		return false, err
 	}
-	err = b.command(ctx, "go", "vet", "-overlay="+file, importPath(filepath.ToSlash(filepath.Dir(m.file)))).Run()
+	args := []string{"vet", "-overlay=" + file, importPath(filepath.ToSlash(filepath.Dir(c.file)))}
+	for _, folder := range c.group.packages(c.file, tests) {
+		args = append(args, importPath(folder))
+	}
+	if b.explores && len(strategiesFor(c.file)) > 0 {
+		args = append(args, importPath("internal/mutate"))
+	}
+	err = b.command(ctx, "go", args...).Run()
 	return err == nil, ctx.Err()
 }
 
