@@ -120,7 +120,7 @@ func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []
 		return err
 	}
 	defer bench.close()
-	fmt.Printf("make mutate at %s, seed %s, %d mistakes a group and seed, -tests %s\n\n", version.Commit(), seed, n, tests)
+	fmt.Printf("make mutate at %s, seed %s, %d mistakes a group and seed, -tests %s, -explore=%t\n\n", version.Commit(), seed, n, tests, explore)
 	of := slices.DeleteFunc(slices.Clone(groups), func(g group) bool {
 		return len(chosen) > 0 && !slices.Contains(chosen, g.name)
 	})
