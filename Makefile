@@ -83,7 +83,7 @@ generate: ## write the generated documents from the catalogues and results/
 # To tidy go.mod, use `go mod tidy -e`. Without -e, it fails because a module that only the tests of
 # a dependency need has moved (golang.org/x/exp, for github.com/influxdata/tdigest).
 
-mutate: ## put small mistakes into the code, and measure how many the tests find; about an hour
+mutate: ## put small mistakes into the code, and measure how many the tests find
 	@.ci/mutate
 
 cross: export CGO_ENABLED := 0
