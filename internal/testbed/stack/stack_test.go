@@ -430,29 +430,40 @@ func TestCancelledStart(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			var pids []int // processes that the stack had started before the cancellation
+			starting, returned := context.WithCancel(t.Context())
+			defer returned()
+			// pids has all processes that the stack has started until Start returned. Some may have started after the
+			// cancellation.
+			pids := map[int]bool{}
 			var watch sync.WaitGroup
 			watch.Go(func() {
-				defer cancel()
-				for ; len(pids) == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+				dir := ""
+				for ; starting.Err() == nil; time.Sleep(time.Millisecond) {
 					if logs, _ := filepath.Glob(filepath.Join(os.TempDir(), "grablab-*", at+".log")); len(logs) > 0 {
-						pids = childrenIn(filepath.Dir(logs[0]))
+						dir = filepath.Dir(logs[0])
+					}
+					if dir == "" {
+						continue
+					}
+					for _, pid := range childrenIn(dir) {
+						pids[pid] = true
+						cancel()
 					}
 				}
 			})
 			s, err := stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: everything})
-			cancel()
+			returned()
 			watch.Wait()
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("Start: got %v, %v", s, err)
 			}
-			for _, pid := range pids {
+			for pid := range pids {
 				if stack.Alive(pid) {
 					t.Errorf("process %d still runs", pid)
 				}
 			}
 			if len(pids) == 0 {
-				t.Error("nothing had been started")
+				t.Error("the stack started nothing")
 			}
 			mustBeEmpty(t, os.TempDir())
 		})
