@@ -25,6 +25,9 @@ func TestRulesFire(t *testing.T) {
 		{"bench", newBenchSettings().flags(), rules["bench"], map[string]bool{"stack external": false}},
 		{"workshop", newWorkshopSettings().flags(), rules["workshop"], map[string]bool{"an exercise": false}},
 	} {
+		if len(rules[set.name]) == 0 {
+			t.Errorf("rules.json has no rules for %s", set.name)
+		}
 		for i, rule := range set.rules {
 			for name := range strings.FieldsSeq(rule.Flags) {
 				args := []string{"-" + name}
