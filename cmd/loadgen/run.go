@@ -33,7 +33,7 @@ import (
 	"golang.org/x/term"
 )
 
-// execute is the run command. It runs all tests, or replays a single schedule if the -schedule flag is
+// execute performs the run command. It runs all tests, or replays a single schedule if the -schedule flag is
 // set. The merge command also calls it, to judge recorded shards without new load.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
