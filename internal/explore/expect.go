@@ -72,8 +72,9 @@ type claims struct {
 var blocking = []string{catalog.StuckOrder, catalog.NoLostWakeup, catalog.ReleaseEffective, catalog.NoResidue}
 
 // claimsUnder returns what we expect under the given faults. We make no prediction for the user's own
-// strategies, for known-broken ones, and for a guard that is not the strategy's default. If there is only
-// one instance, a lock within one process is safe unless its holder hangs.
+// strategies. Except for a lock within one process, we make none for known-broken strategies and for a guard
+// that is not the strategy's default either. If there is only one instance, a lock within one process is safe
+// unless its holder hangs.
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	s := set.Strategy
 	isListed := func(all []lock.Strategy) bool {

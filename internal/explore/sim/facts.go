@@ -23,8 +23,8 @@ type causes struct {
 	lasting     bool // whether a fault lasted when the current step began
 }
 
-// noteDisturbance records the time of a step that disturbs data, messages or connections, and of every
-// step during such a disturbance.
+// noteDisturbance records the time of a step that disturbs messages or connections, and of every step
+// during such a disturbance.
 func (s *causes) noteDisturbance(step schedule.Step) {
 	if step.Kind.Shows()&disturbances != 0 || s.lasting || s.faultLasts() {
 		s.disturbedAt = s.world.elapsed()

@@ -306,7 +306,8 @@ type Promises struct {
 	// ReleaseRetried means that the lock retries a failed release until the lease ends.
 	ReleaseRetried bool
 	// RenewalRetried means that the lock repeats failed renewals. A fault that ends this long before
-	// the end of a lease, as a fraction of the TTL, does not cost the lease. 0 means no such promise.
+	// the end of a lease, as a fraction of the TTL, does not cost the lease. A reply that is
+	// still missing counts as a fault that lasts. 0 means no such promise.
 	RenewalRetried float64
 	// LateUndone means that a lock request that arrives late, after its client has given up, does
 	// not block other clients for long. The client releases such a lock as soon as another client
