@@ -14,8 +14,8 @@ import (
 // exceptions, and that they reach the same final state each time.
 func TestNothingBreaksWithoutFaults(t *testing.T) {
 	for _, st := range slices.Concat(lock.Strategies, lock.KnownBroken) {
-		if st.Name == "mysql-getlock-pooled" || st.Name == "redlock-long-ttl" || st.Title == "" {
-			continue // needs a pool of connections, has longer leases than its setting, or belongs to TestSurvives
+		if st.Name == "mysql-getlock-pooled" || st.Title == "" {
+			continue // needs a pool of connections or belongs to TestSurvives
 		}
 		t.Run(st.Name, func(t *testing.T) {
 			cfg, err := Config{}.withDefaults()

@@ -506,7 +506,10 @@ func TestRules(t *testing.T) {
 		{catalog.RenewsOwn, "A's lease on redis lasts for 10.002s, which is longer than the TTL",
 			func(s *scene) { s.holds(s.a, s.c.TTL+2*time.Millisecond) },
 			func(s *scene) { s.o.judge() },
-			map[string]change{"at the limit": func(s *scene) { s.holds(s.a, s.c.TTL+time.Millisecond) }}},
+			map[string]change{
+				"at the limit": func(s *scene) { s.holds(s.a, s.c.TTL+time.Millisecond) },
+				"endless":      func(s *scene) { s.c.Strategy.Breaks = []string{"F3"} },
+			}},
 		{catalog.AnswersAgree, "A was told that it had won, but its driver already had a unit",
 			func(s *scene) { s.c.Stock, s.c.Guard = 2, order.Fenced; s.wins(s.a, 1); s.wins(s.a, 2) },
 			func(s *scene) { s.event(history.Grab, history.OK, "") },

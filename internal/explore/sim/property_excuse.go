@@ -14,6 +14,9 @@ func (set Setting) isBlind() bool {
 	return slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(set.Strategy.Breaks, id) })
 }
 
+// isEndless reports whether the lock has the failure mode that its leases never expire, or only after a day.
+func (set Setting) isEndless() bool { return slices.Contains(set.Strategy.Breaks, "F3") }
+
 // isAlone reports whether no other driver has asked for the lock since the actor began.
 func (o *oracle) isAlone(a *actor) bool {
 	return a.met == 0 && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b.begun && b.begin > a.begin })
