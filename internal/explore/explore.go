@@ -52,7 +52,8 @@ type Config struct {
 	Nodes     int // the number of Redis servers of a Redlock; default: 3
 	Stock     int // the order's number of units; default: 1
 	Instances int // the number of instances that share the actors; default: 2
-	// SecondTry tests a driver that tries twice, by giving the first two actors the same driver.
+	// SecondTry tests a driver that tries twice, by giving the first two actors the same driver. It has
+	// no effect with one instance.
 	SecondTry bool
 
 	Seconds   float64 // the timeout for each strategy; default: none

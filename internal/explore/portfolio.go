@@ -40,7 +40,7 @@ func Portfolio(cfg Config) []Part {
 	outlasting := func(c *Config) { c.TTL, c.Wait = time.Second, 1400*time.Millisecond }
 	outage := func(c *Config) { c.TTL, c.Wait, c.Work = time.Second, 3*wait, 13*work } // the work takes longer than a lease
 	alone := func(c *Config) { c.Actors, c.Work = 1, c.TTL+c.TTL/3 }
-	return []Part{ // the smallest first, because a search that ends early leaves its time to the later ones
+	parts := []Part{ // the smallest first, because a search that ends early leaves its time to the later ones
 		with("waiting", 1, 0, waiting),
 		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
 		with("three drivers and a pause", 0, 1, func(c *Config) { c.Actors = 3 }, catalog.Pause),
@@ -78,6 +78,8 @@ func Portfolio(cfg Config) []Part {
 			c.Guard, c.Actors, c.Stock, c.Wait, c.Work = order.Fenced, 3, 2, wait, wait-work
 		}, catalog.Failover),
 	}
+	// A driver that tries twice needs two instances.
+	return slices.DeleteFunc(parts, func(p Part) bool { return p.Config.SecondTry && p.Config.Instances == 1 })
 }
 
 // SearchPortfolio runs the search cfg for each strategy, followed by the searches of its Portfolio.

@@ -36,8 +36,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	case given != nil:
 		cluster.Actors = given
 	// If the lock uses the driver ID as its token, let one driver send its request twice, so that
-	// two requests share a token. This test needs two instances and a one-unit order.
-	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
+	// two requests share a token. This test needs a one-unit order, and any second try needs two instances.
+	case cfg.Instances > 1 && (cfg.SecondTry || cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1):
 		cluster.Actors = slices.Clone(cluster.Actors)
 		cluster.Actors[1].As = cluster.Actors[0].Name
 	}

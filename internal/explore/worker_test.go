@@ -87,12 +87,21 @@ func BenchmarkExecution(b *testing.B) {
 // TestDoubleTap checks that a driver tries twice only if there are two instances. In a single instance,
 // no one could tell the calls of its two attempts apart.
 func TestDoubleTap(t *testing.T) {
-	for instances, want := range map[int]string{1: "", 2: "A"} {
-		cfg, err := Config{Actors: 3, Instances: instances}.withDefaults()
+	for _, tt := range []struct {
+		strategy string
+		cfg      Config
+		want     string
+	}{
+		{"setnx-driverid", Config{Actors: 3, Instances: 1}, ""},
+		{"setnx-driverid", Config{Actors: 3, Instances: 2}, "A"},
+		{"setnx", Config{SecondTry: true, Instances: 1}, ""},
+		{"setnx", Config{SecondTry: true, Instances: 2}, "A"},
+	} {
+		cfg, err := tt.cfg.withDefaults()
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, err := newSetting(cfg, "setnx-driverid")
+		set, err := newSetting(cfg, tt.strategy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,8 +110,8 @@ func TestDoubleTap(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.close()
-		if got := l.cluster.Actors[1].As; got != want {
-			t.Errorf("%d instances: the second driver acts as %q, want %q", instances, got, want)
+		if got := l.cluster.Actors[1].As; got != tt.want {
+			t.Errorf("%s with %d instances: the second driver acts as %q, want %q", tt.strategy, cfg.Instances, got, tt.want)
 		}
 	}
 }
