@@ -291,7 +291,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	set.Actors = workers[0].actors()
 	if cfg.Seconds > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(cfg.Seconds*float64(time.Second)))
+		ctx, cancel = context.WithDeadline(ctx, began.Add(time.Duration(cfg.Seconds*float64(time.Second))))
 		defer cancel()
 	}
 	confirmed.set, confirmed.worker = set, workers[0]

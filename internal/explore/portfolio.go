@@ -93,10 +93,11 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 
 // searchParts runs all searches for one strategy. When ctx ends, it returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
-	left := cfg.Seconds
+	began := time.Now()
 	cfg.byClaim = true
 	search := func(part string, c Config, set sim.Setting, share float64) (Result, error) {
 		if cfg.Seconds > 0 {
+			left := cfg.Seconds - time.Since(began).Seconds()
 			c.Seconds = max(left*share, 0.01) // 0 would mean no limit
 		}
 		r, err := searchOne(ctx, bubble, c, set, func(r Result) {
@@ -104,7 +105,6 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 			progress(r)
 		})
 		r.Part, r.Failures = part, whole.newFailures(r.Failures)
-		left = max(left-r.Elapsed.Seconds(), 0)
 		return r, err
 	}
 	if whole, err = search("", cfg, set, 1./3); err != nil || whole.endedProcess() {

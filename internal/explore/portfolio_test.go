@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
@@ -114,5 +115,20 @@ func TestCutOff(t *testing.T) {
 		if r := results[0]; r.Verdict != catalog.Unknown || r.Reason != explore.TimeOver || r.Expected != "" {
 			t.Errorf("%s: verdict %s, because %q, expected %q", name, r.Verdict, r.Reason, r.Expected)
 		}
+	}
+}
+
+// TestSlowStart checks that the time limit includes the start of the workers.
+func TestSlowStart(t *testing.T) {
+	slow := func(f func()) {
+		time.Sleep(100 * time.Millisecond)
+		bubbleOf(t)(f)
+	}
+	results, err := explore.Search(t.Context(), slow, explore.Config{Strategies: []string{"setnx"}, Seconds: 0.05}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; r.Schedules != 0 || r.Reason != explore.TimeOver {
+		t.Errorf("%d schedules, because %q; want none, because the start alone takes longer than the limit", r.Schedules, r.Reason)
 	}
 }
