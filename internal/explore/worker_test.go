@@ -114,4 +114,7 @@ func TestDoubleTap(t *testing.T) {
 			t.Errorf("%s with %d instances: the second driver acts as %q, want %q", tt.strategy, cfg.Instances, got, tt.want)
 		}
 	}
+	if slices.ContainsFunc(Portfolio(Config{Instances: 1}), func(p Part) bool { return p.Config.SecondTry }) {
+		t.Error("the portfolio of one instance has a driver who tries twice")
+	}
 }
