@@ -85,8 +85,11 @@ func (x *session) begin(ctx context.Context) error {
 	}
 	began := time.Now()
 	_, err := x.conn.ExecContext(ctx, x.dialect.begin)
-	for x.isBusy != nil && x.isBusy(err) && time.Since(began) < beginLimit {
+	for x.isBusy != nil && x.isBusy(err) && ctx.Err() == nil && time.Since(began) < beginLimit {
 		_, err = x.conn.ExecContext(ctx, x.dialect.begin)
+	}
+	if err == nil && x.isBusy != nil { // the driver for SQLite may skip a statement without an error if the context has ended
+		err = ctx.Err()
 	}
 	if err != nil {
 		x.discard(err) // the server may have started a transaction
