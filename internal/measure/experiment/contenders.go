@@ -411,9 +411,6 @@ func (s *strike) keepCompeting(ctx context.Context) error {
 	}
 	began := time.Now()
 	err := until(ctx, 5*simultaneous, func() (bool, error) {
-		if err := s.freeContenders(ctx, s.claimed(ctx)); err != nil { // their leases go on
-			return false, err
-		}
 		for _, c := range s.contests {
 			if !s.awaitsOther(c) {
 				s.sendAgain(c)

@@ -429,24 +429,6 @@ func TestContendersReachTheDatabase(t *testing.T) {
 	}
 }
 
-// TestStoppedContendersWriteInTime stops a contender before its write while later drivers compete. The contender must
-// continue after two thirds of its lease. Otherwise, it might write with an expired lease, which is not the service's fault.
-func TestStoppedContendersWriteInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		held := map[string][]control.Held{"contender-7-of-2": {{State: control.Waiting}}}
-		in := &injection{
-			traits: traits{liveLedger: true, tellsDrivers: true, unknownLock: true}, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(), ttl: time.Second,
-			struck: holding(nil, nil), other: holding(held, nil), w: &worker{fleet: &fleet.Fleet{}, orders: slowLedger{0, nil}, ledger: true},
-			fault: fault.Fault{ContendFor: 1.5, Course: fault.AtOnce, HoldContenders: true},
-		}
-		in.other.URL = "http://other"
-		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2, Target: in.other.URL}}, contenderHeldSince: time.Now().Add(-in.ttl / 2)}
-		if err := newStrike(in, c).keepCompeting(t.Context()); err != nil || !c.contenderFreed {
-			t.Errorf("after %v of a lease of %v, the contender is still stopped (%v)", time.Since(c.contenderHeldSince), in.ttl, err)
-		}
-	})
-}
-
 // ledgerFunc is a ledger whose rows come from a function.
 type ledgerFunc func() ([]order.Grab, error)
 
