@@ -18,7 +18,8 @@ type causes struct {
 	shown    catalog.Facts // the facts from the steps so far
 	dataLost bool          // whether a server has lost its data
 	grants   int           // the number of successful acquires
-	// disturbedAt is when a disturbance last had an effect. It is used only if shown contains one.
+	// disturbedAt is when a disturbance last had an effect. It means nothing if shown contains no
+	// disturbance.
 	disturbedAt time.Duration
 	lasting     bool // whether a fault lasted when the current step began
 }

@@ -212,17 +212,14 @@ func (s *strike) noteTries(ctx context.Context) (err error) {
 	if s.in.trail.service != nil {
 		m, err = s.holds.heldCalls(ctx)
 	}
-	hears := func(o grab.Outcome) func(load.Request) bool {
-		return func(r load.Request) bool { a, _ := s.in.responses.of(r); return a.outcome == o }
-	}
 	work := s.in.trail.work.Phase
 	for _, c := range s.contests {
 		c.tries = catalog.Map(m.other[holdName(callsHold, c)], func(h control.Held) control.Call { return h.Call })
 		// A refused driver may write to the same table, for example to count its tries. A call that contains
 		// the driver cannot be compared, because its name differs between the drivers.
 		worked := strings.Contains(string(work), "{driver}") || slices.ContainsFunc(c.tries, func(o control.Call) bool { return o.Phase == work })
-		c.foundSold = slices.ContainsFunc(c.contenders, hears(grab.Taken))
-		c.passed = c.othersPassed || slices.ContainsFunc(c.contenders, hears(grab.Grabbed)) ||
+		c.foundSold = s.in.anyHears(c.contenders, grab.Taken)
+		c.passed = c.othersPassed || s.in.anyHears(c.contenders, grab.Grabbed) ||
 			worked && (!c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.tries, s.in.trail.onlyHolders))
 	}
 	return err

@@ -289,9 +289,13 @@ func (in *injection) inDoubt(c *contest) bool {
 // wasSold reports whether the responses show, without a ledger, that a contender found the order taken before the fault
 // ended. This is only so if the service answers differently when the lock is held.
 func (in *injection) wasSold(c *contest) bool {
-	wasBusy := func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == grab.Busy }
 	return !in.w.ledger && c.foundSold &&
-		slices.ContainsFunc(in.contests, func(o *contest) bool { return slices.ContainsFunc(o.contenders, wasBusy) })
+		slices.ContainsFunc(in.contests, func(o *contest) bool { return in.anyHears(o.contenders, grab.Busy) })
+}
+
+// anyHears reports whether one of the requests has been answered with this outcome.
+func (in *injection) anyHears(requests []load.Request, o grab.Outcome) bool {
+	return slices.ContainsFunc(requests, func(r load.Request) bool { a, _ := in.responses.of(r); return a.outcome == o })
 }
 
 // expired reports whether a contender won during the fault, but not at once. The stopped driver's lock must then have

@@ -431,7 +431,7 @@ func TestOrder(t *testing.T) {
 		names = append(names, strings.Fields(x.Name)[0])
 	}
 	if names := slices.Compact(names); !slices.Equal(names, []string{"watchdog", "mutex", "setnx"}) {
-		t.Errorf("the costs are those of %q", names)
+		t.Errorf("the costs belong to the strategies %q", names)
 	}
 }
 
