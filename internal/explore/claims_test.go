@@ -26,6 +26,9 @@ func TestMarkUnclaimed(t *testing.T) {
 	working := func(part time.Duration) func(*Config) {
 		return func(c *Config) { c.Faults, c.Work = []catalog.Fault{catalog.Latency}, c.TTL*part/10 }
 	}
+	waiting := func(part time.Duration) func(*Config) {
+		return func(c *Config) { working(1)(c); c.Wait = c.TTL * part / 10 }
+	}
 	restart := func(c *Config) { c.Faults = []catalog.Fault{catalog.RedisRestart} }
 	twoFaults := func(c *Config) {
 		c.Faults, c.FaultCount = []catalog.Fault{catalog.Cancel, catalog.ReplyLost, catalog.SentTwice}, 2
@@ -58,6 +61,9 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "a late reply, and work that outlasts half of the lease", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(6)},
 		{name: "a late reply, and work that outlasts half of a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: working(6), unclaimed: true},
 		{name: "a late reply, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(4), unclaimed: true},
+		{name: "a reply that may arrive as the lease ends, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(9)},
+		{name: "a reply that must arrive before the lease ends, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(8), unclaimed: true},
+		{name: "a reply that may arrive as a renewed lease ends", strategy: "watchdog", property: catalog.OneWinner, step: late, change: waiting(9), unclaimed: true},
 		{name: "work that takes half of the lease, and no late reply", strategy: "setnx", property: catalog.OneWinner, step: call, change: working(6), unclaimed: true},
 		{name: "a hang-up and a lost reply, after a clean-up that heeds the hang-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults},
 		{name: "a hang-up and a call sent twice, after the same clean-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: twice, change: twoFaults},

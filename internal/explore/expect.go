@@ -88,8 +88,9 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	case cfg.Instances == 1 && s.Excludes == catalog.PerProcess:
 		return claims{}
 	}
-	late := slices.Contains(faults, catalog.Latency) // a late grant may leave less than half of the lease
-	if cfg.Work >= cfg.TTL || late && cfg.Work > cfg.TTL/2 {
+	// A late grant may leave less than half of the lease, or nothing if the driver waits that long.
+	leavesLittle := cfg.Work > cfg.TTL/2 || cfg.Work > 0 && cfg.Wait+cfg.Work >= cfg.TTL
+	if cfg.Work >= cfg.TTL || leavesLittle && slices.Contains(faults, catalog.Latency) {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the "slow" fault
 	}
 	c := claims{order: s.Expected(catalog.NoFault)}
