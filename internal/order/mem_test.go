@@ -3,6 +3,7 @@ package order
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,22 +15,25 @@ import (
 // TestFactsOfGuards compares the properties of each guard with a table. The test fails for a guard that is
 // missing from the table.
 func TestFactsOfGuards(t *testing.T) {
-	type facts struct{ needsFence, looksFirst, setsCounter, writesAnyway, sellsUnits bool }
+	type facts struct{ needsFence, looksFirst, checksLimit, setsCounter, writesAnyway, sellsUnits bool }
 	want := map[Guard]facts{
 		Naive:      {looksFirst: true, setsCounter: true, writesAnyway: true, sellsUnits: true},
-		Guarded:    {sellsUnits: true},
-		FenceWrite: {needsFence: true, setsCounter: true, sellsUnits: true},
-		Fenced:     {needsFence: true, setsCounter: true, sellsUnits: true},
+		Guarded:    {checksLimit: true, sellsUnits: true},
+		FenceWrite: {needsFence: true, checksLimit: true, setsCounter: true, sellsUnits: true},
+		Fenced:     {needsFence: true, checksLimit: true, setsCounter: true, sellsUnits: true},
 		Decrement:  {writesAnyway: true, sellsUnits: true},
-		Unique:     {setsCounter: true, writesAnyway: true},
+		Unique:     {checksLimit: true, setsCounter: true, writesAnyway: true},
 	}
 	for _, g := range Guards {
-		got := facts{g.NeedsFence(), g.LooksFirst(), g.setsCounter(), g.writesAnyway(), g.RefusesUnits(2) == ""}
+		got := facts{g.NeedsFence(), g.LooksFirst(), Claim{Stock: 1}.checksLimit(g), g.setsCounter(), g.writesAnyway(), g.RefusesUnits(2) == ""}
 		if known, ok := want[g]; !ok || got != known {
 			t.Errorf("properties of the guard %s: %+v, want %+v", g, got, known)
 		}
 		if g.RefusesUnits(1) != "" || (g.Shows() == catalog.FenceAtWrite) != (g == FenceWrite) || (g.Shows() == 0) == (g == FenceWrite) {
 			t.Errorf("%s: refuses one unit, %q; shows %v", g, g.RefusesUnits(1), g.Shows())
+		}
+		if (Claim{PerDriver: 1}).checksLimit(g) {
+			t.Errorf("%s: the write checks the limit per driver for an order of one unit", g)
 		}
 		if parsed, err := ParseGuard(string(g)); err != nil || parsed != g {
 			t.Errorf("%s is read as %s, %v", g, parsed, err)
@@ -41,6 +45,33 @@ func TestFactsOfGuards(t *testing.T) {
 	err := (Claim{Token: "t", Stock: 1}).validate(Unique)
 	if want := "order: " + Unique.RefusesUnits(MaxStock); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("several units with the guard unique: got %v, want %q", err, want)
+	}
+}
+
+// TestErrorsNameTheirCause checks the text of errors that wrap another error. The text must name each of the two
+// errors once, and begin with the error that says what happened to the call.
+func TestErrorsNameTheirCause(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	driver := errors.New("bad connection")
+	for _, tt := range []struct {
+		got  error
+		want string
+		is   []error
+	}{
+		{notWritten(driver), ErrNotWritten.Error() + ": bad connection", []error{ErrNotWritten, driver}},
+		{withCause(t.Context(), driver), "bad connection", []error{driver}},
+		{withCause(ended, driver), "context canceled: bad connection", []error{context.Canceled, driver}},
+		{withCause(ended, fmt.Errorf("read: %w", context.Canceled)), "read: context canceled", []error{context.Canceled}},
+	} {
+		if tt.got.Error() != tt.want {
+			t.Errorf("the error is %q, want %q", tt.got, tt.want)
+		}
+		for _, wrapped := range tt.is {
+			if !errors.Is(tt.got, wrapped) {
+				t.Errorf("%q does not wrap %q", tt.got, wrapped)
+			}
+		}
 	}
 }
 
