@@ -179,6 +179,28 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestEndOfAnUnreadableFile checks that End returns an error for a file whose end cannot be read. With a wrong
+// position, a resumed run would delete its events.
+func TestEndOfAnUnreadableFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	for _, text := range []string{"a\n", "a\nb"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end, err := history.End(f); err == nil {
+			t.Errorf("%q, open for writing only: End returns %d and no error", text, end)
+		}
+		f.Close()
+		if end, err := history.End(f); err == nil {
+			t.Errorf("%q, closed: End returns %d and no error", text, end)
+		}
+	}
+}
+
 func endOf(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)

@@ -181,3 +181,42 @@ func TestConnectionsEndWithTheAttack(t *testing.T) {
 		}()
 	}
 }
+
+// countingContext counts the functions that it would call at its end.
+type countingContext struct {
+	context.Context
+	done       chan struct{}
+	registered int
+}
+
+// Done returns a channel of its own, so that package context uses AfterFunc.
+func (c *countingContext) Done() <-chan struct{} { return c.done }
+
+func (c *countingContext) AfterFunc(func()) (stop func() bool) {
+	c.registered++
+	return func() bool { c.registered--; return true }
+}
+
+// TestClosedConnectionsLeaveNothing opens and closes connections, and checks that the context of the attack no longer
+// refers to them. A load may open thousands of connections, and the context lives as long as the whole attack.
+func TestClosedConnectionsLeaveNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx := &countingContext{Context: t.Context(), done: make(chan struct{})}
+	dial := dialUntil(ctx)
+	for range 3 {
+		conn, err := dial(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ctx.registered != 1 {
+			t.Errorf("with an open connection, the context refers to %d, want 1", ctx.registered)
+		}
+		if err := conn.Close(); err != nil || ctx.registered != 0 {
+			t.Errorf("after closing (%v), the context still refers to %d connections", err, ctx.registered)
+		}
+	}
+}
