@@ -179,8 +179,12 @@ func TestBadRules(t *testing.T) {
 		"json:.code==0&200":   "commas",
 		"200&json:.code==0,x": "write statuses or fields",
 	} {
-		if r, err := ParseRule(rule); err == nil || !strings.Contains(err.Error(), want) {
+		r, err := ParseRule(rule)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseRule(%q): %v, %v; want …%s…", rule, r, err, want)
+		}
+		if strings.Contains(fmt.Sprint(err), "%!") {
+			t.Errorf("ParseRule(%q): the error is formatted wrongly: %v", rule, err)
 		}
 	}
 }
@@ -364,14 +368,23 @@ func TestBadSpecs(t *testing.T) {
 		if _, _, err := tc.spec.Compile(); err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%+v: Compile: %v; want …%s…", tc.spec, err, tc.says)
 		}
+		if _, _, err := tc.spec.Compile(); strings.Contains(fmt.Sprint(err), "%!") {
+			t.Errorf("%+v: the error is formatted wrongly: %v", tc.spec, err)
+		}
 	}
 }
 
 func TestOpenings(t *testing.T) {
-	for _, tc := range []struct{ text, method, path, body, answer, id string }{
-		{"/orders", "POST", "/orders", `{"count":3}`, `{"first_id":9}`, "9"},
-		{`put /api/orders?n={count} {"n": {count}, "x": "->"} -> .data.ids[0]`, "PUT", "/api/orders?n=3", `{"n": 3, "x": "->"}`, `{"data":{"ids":[5,6]}}`, "5"},
-		{"/orders -> .", "POST", "/orders", `{"count":3}`, `7`, "7"},
+	for _, tc := range []struct {
+		text, method, path, body, answer, id string
+		opensMany                            bool
+	}{
+		{"/orders", "POST", "/orders", `{"count":3}`, `{"first_id":9}`, "9", true},
+		{`put /api/orders?n={count} {"n": {count}, "x": "->"} -> .data.ids[0]`, "PUT", "/api/orders?n=3", `{"n": 3, "x": "->"}`, `{"data":{"ids":[5,6]}}`, "5", true},
+		{"/orders?n={count} {} -> .", "POST", "/orders?n=3", `{}`, `7`, "7", true},
+		{"/orders {count} -> .", "POST", "/orders", `3`, `7`, "7", true},
+		{"/orders -> .", "POST", "/orders", `{"count":3}`, `7`, "7", true},
+		{`/orders {"price":5} -> .`, "POST", "/orders", `{"price":5}`, `7`, "7", false},
 	} {
 		_, open, err := Spec{OpenOrders: []string{tc.text}}.Compile()
 		if err != nil {
@@ -382,6 +395,9 @@ func TestOpenings(t *testing.T) {
 		id := strings.Join(open.ID.In(nil, []byte(tc.answer)), " ")
 		if !open.ByCall() || open.Method != tc.method || path != tc.path || string(body) != tc.body || id != tc.id {
 			t.Errorf("%s: %s %s %s, first %v", tc.text, open.Method, path, body, id)
+		}
+		if open.OpensMany() != tc.opensMany {
+			t.Errorf("%s: opens many %v, want %v", tc.text, open.OpensMany(), tc.opensMany)
 		}
 	}
 	_, open, err := Spec{OpenOrders: []string{"sql:DELETE FROM wins WHERE o BETWEEN {first} AND {last}", "sql: INSERT INTO o VALUES ({order})"}}.Compile()
