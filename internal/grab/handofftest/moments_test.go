@@ -1,6 +1,7 @@
 package handoff_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -280,6 +281,65 @@ func TestCombine(t *testing.T) {
 		}
 	}
 	nothingLeftOn(t, client)
+}
+
+// timedConn takes 10 ms for each write, and counts the writes that contain scripts.
+type timedConn struct {
+	net.Conn
+	trips *atomic.Int64
+}
+
+func (c timedConn) Write(data []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(data), []byte("\r\nevalsha\r\n")) {
+		c.trips.Add(1)
+	}
+	time.Sleep(10 * time.Millisecond)
+	return c.Conn.Write(data)
+}
+
+// TestCombineSharesRoundTrips sends requests in three bursts. The second one comes while the first four requests are in
+// flight, and the third one while the requests of the second share a round trip. Each later burst must share one.
+func TestCombineSharesRoundTrips(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		var trips atomic.Int64
+		client := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:1", Protocol: 2, MaxRetries: -1, DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				conn, err := b.node.Dial()
+				return timedConn{conn, &trips}, err
+			},
+		})
+		defer client.Close()
+		handoff.Combine(client)
+		l := must(handoff.New(client, handoff.Options{}))
+		defer l.Close()
+		var all sync.WaitGroup
+		burst := func(n int) {
+			for range n {
+				all.Go(func() {
+					if err := l.RaiseFence(b.Context(), key, 1); err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		burst(1)
+		all.Wait() // the script is loaded
+		burst(4)   // each has a round trip of its own
+		all.Wait() // and opens a connection
+		trips.Store(0)
+		burst(4)
+		burst(7)
+		for trips.Load() < 5 {
+			time.Sleep(time.Millisecond)
+		}
+		burst(5)
+		all.Wait()
+		if n := trips.Load(); n != 4+1+1 {
+			b.Errorf("%d round trips, want one for each of the first four requests and one for each later burst", n)
+		}
+	})
 }
 
 // TestCombinedRequestEnds checks that a request that waits for its round trip ends with its context.
