@@ -65,7 +65,7 @@ var groups = []group{
 	{"accounting", []string{"internal/check/*.go", "internal/history/*.go", "internal/testbed/ledger/*.go", "internal/testbed/load/*.go"}, []string{"internal/check", "internal/history", "internal/testbed/ledger", "internal/testbed/load", "internal/measure/experiment"}},
 	{"compare", []string{"internal/present/compare/*.go"}, []string{"internal/present/compare", "cmd/loadgen"}},
 	{"wire", []string{"internal/testbed/wire/*.go"}, []string{"internal/testbed/wire", "internal/measure/experiment"}},
-	{"search", []string{"internal/explore/search/*.go", "internal/explore/sim/reducer.go"}, []string{"internal/explore", "internal/explore/sim"}},
+	{"search", []string{"internal/explore/search/*.go", "internal/explore/sim/reducer.go"}, []string{"internal/explore/search", "internal/explore/sim", "internal/explore"}},
 	{"oracle", []string{"internal/explore/sim/property*.go", "internal/explore/sim/facts.go", "internal/explore/sim/contents.go", "internal/explore/schedule/*.go"}, []string{"internal/explore/schedule", "internal/explore/sim", "internal/explore"}},
 	{"target", []string{"internal/testbed/target/*.go", "internal/service/control/*.go", "internal/service/instance/*.go", "servicetest/*.go"}, []string{"internal/testbed/target", "internal/service/control", "internal/service/instance", "servicetest"}},
 	{"report", []string{"internal/present/report/*.go"}, []string{"internal/present/report", "cmd/loadgen"}},
