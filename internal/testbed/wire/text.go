@@ -196,8 +196,8 @@ func statementName(words []string) string {
 	case "ABORT":
 		return "ROLLBACK"
 	default:
-		if verb == "PREPARE" && len(rest) > 0 && strings.EqualFold(rest[0], "TRANSACTION") {
-			return PrepareTransaction
+		if len(rest) > 0 && strings.EqualFold(rest[0], "TRANSACTION") { // as in START TRANSACTION and PREPARE TRANSACTION
+			return verb + " TRANSACTION"
 		}
 		return strings.Join(append([]string{verb}, rest[:min(1, len(rest))]...), " ")
 	}

@@ -500,3 +500,77 @@ func TestEveryMySQLCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandText names commands of every kind. A name contains the verb, the first key or subcommand, and the options
+// of SET. It contains no values, no secrets, and no arguments of other commands that look like options of SET.
+func TestCommandText(t *testing.T) {
+	const hash = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
+	for line, want := range map[string]string{
+		"": "?", "get k": "GET k", "DEL a b": "DEL a", "LPOP": "LPOP",
+		"SET k v": "SET k", "SET k v nx px 100": "SET k NX PX", "SET k v EX 1 XX GET": "SET k EX XX GET", "SET k v PXAT 1 KEEPTTL": "SET k PXAT KEEPTTL",
+		"SET k nx": "SET k NX", "SET k EXAT EXAT 1": "SET k EXAT EXAT",
+		"GETEX k EX 5": "GETEX k", "EXPIRE k 5 NX": "EXPIRE k", "ZADD k GET 1 nx": "ZADD k", "HSET k EX 1": "HSET k",
+		"EVAL return1 1 k v": "EVAL " + scriptName("EVAL", []byte("return1")) + " k", "EVAL return1 0 v w": "EVAL " + scriptName("EVAL", []byte("return1")),
+		"EVAL return1 0": "EVAL " + scriptName("EVAL", []byte("return1")), "EVAL return1": "EVAL " + scriptName("EVAL", []byte("return1")),
+		"evalsha " + strings.ToUpper(hash) + " 2 k j": "EVALSHA e0e1f9f k", "EVALSHA_RO " + hash + " 0 v": "EVALSHA_RO e0e1f9f",
+		"FCALL release 1 k token": "FCALL release k", "FCALL_RO Held 0 token": "FCALL_RO Held", "FCALL release": "FCALL release",
+		"AUTH secret": "AUTH", "HELLO 3 AUTH u secret": "HELLO", "ECHO text": "ECHO", "PING text": "PING", "EXEC": "EXEC", "MULTI": "MULTI",
+		"client reply off": "CLIENT REPLY", "CONFIG GET k": "CONFIG GET", "script load x": "SCRIPT LOAD", "COMMAND docs": "COMMAND DOCS", "CLUSTER slots": "CLUSTER SLOTS",
+		"SENTINEL masters": "SENTINEL MASTERS", "FUNCTION load x": "FUNCTION LOAD", "ACL setuser u": "ACL SETUSER", "CLIENT": "CLIENT",
+	} {
+		var args [][]byte
+		for word := range strings.FieldsSeq(line) {
+			args = append(args, []byte(word))
+		}
+		if got := commandText(args); got != want {
+			t.Errorf("commandText(%s) = %q, want %q", line, got, want)
+		}
+	}
+	digits := scriptName("EVAL", []byte("return 1"))
+	if digits != hash[:7] || scriptName("EVAL_RO", []byte("return 1")) != digits || scriptName("EVALSHA", []byte(hash)) != digits || scriptName("EVALSHA", []byte("e0e")) != "e0e" {
+		t.Errorf("the script has the name %s, which does not begin its hash %s in every command", digits, hash)
+	}
+}
+
+// TestKindOfPushMessages reads the kind of messages of which only a part has arrived, for every length of this part. The
+// kind must be unknown until enough data has arrived, and must not change when more arrives.
+func TestKindOfPushMessages(t *testing.T) {
+	for message, want := range map[string]string{
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n":         "subscribe",
+		">3\r\n$12\r\nPUNSUBSCRIBE\r\n$1\r\na\r\n:1\r\n":     "punsubscribe",
+		"*3\n$7\nMessage\n$1\na\n$1\nb\n":                    "message",
+		"*12\r\n$10\r\ninvalidate\r\n$1\r\na\r\n$1\r\nb\r\n": "invalidate",
+		"*1\r\n$13\r\nnotpsubscribe\r\n":                     "", "*1\r\n$-1\r\n": "", "*1\r\n:77\r\n": "", "*0\r\n:1\r\n": "", "*-1\r\n:1\r\n": "", "*x\r\n$1\r\na": "",
+	} {
+		complete := false
+		for n := range len(message) + 1 {
+			kind, known := kindOf([]byte(message[:n]))
+			if known && kind != want || !known && kind != "" || complete && !known {
+				t.Errorf("%q, cut to %q: kind %q, known %v; want %q", message, message[:n], kind, known, want)
+			}
+			complete = complete || known
+		}
+		if !complete {
+			t.Errorf("%q: the kind is unknown", message)
+		}
+		if at := strings.Index(strings.ToLower(message), want) + len(want); want != "" {
+			if _, known := kindOf([]byte(message[:at-1])); known {
+				t.Errorf("%q: the kind is known before its last byte has arrived", message)
+			}
+		}
+	}
+}
+
+// TestNamesOfTransactions checks which statements begin or end a transaction. Each form of such a statement must be
+// recognised by its name, and no other statement.
+func TestNamesOfTransactions(t *testing.T) {
+	begins := strings.Split("BEGIN|begin work|START TRANSACTION|start transaction read only|SET autocommit=0|set session autocommit = OFF|XA START 'x'", "|")
+	ends := strings.Split("COMMIT|commit and chain|END|ROLLBACK|ABORT|XA COMMIT 'x'|XA ROLLBACK 'x'|ROLLBACK PREPARED 'x'|COMMIT PREPARED 'x'", "|")
+	others := strings.Split("SET autocommit=1|ROLLBACK TO a|SAVEPOINT a|RELEASE SAVEPOINT a|START SLAVE|PREPARE TRANSACTION 'x'|SELECT 1|UPDATE orders SET a = 1||BEGIN; SELECT 1", "|")
+	for _, sql := range slices.Concat(begins, ends, others) {
+		name := statementText([]byte(sql))
+		if Begins(name) != slices.Contains(begins, sql) || Ends(name) != slices.Contains(ends, sql) {
+			t.Errorf("%q has the name %q: begins a transaction %v, ends one %v", sql, name, Begins(name), Ends(name))
+		}
+	}
+}
