@@ -895,6 +895,9 @@ func TestAccess(t *testing.T) {
 				if got := w.Code; got != tt.status && (tt.status != 200 || got != 201) {
 					t.Errorf("status %d, want %d", got, tt.status)
 				}
+				if challenge := w.Header().Get("WWW-Authenticate"); (challenge == `Bearer realm="grabsvc"`) != (tt.status == 401) {
+					t.Errorf("status %d with the header WWW-Authenticate: %q", w.Code, challenge)
+				}
 			})
 		}
 	}
@@ -1054,7 +1057,7 @@ func TestSlowBody(t *testing.T) {
 		for _, tt := range []struct {
 			pause  time.Duration
 			status string
-		}{{4 * time.Second, "200"}, {6 * time.Second, "408"}} {
+		}{{4999 * time.Millisecond, "200"}, {5001 * time.Millisecond, "408"}} {
 			here, there := net.Pipe()
 			served := make(chan struct{})
 			server := &http.Server{Handler: r, ReadTimeout: time.Hour}
