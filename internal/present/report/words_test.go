@@ -1,12 +1,58 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/measure/experiment"
 )
+
+// TestOtherFailures checks which violated properties the notes of a cell name. They must skip properties that the table
+// already shows, and those that cannot hold because an order was given to two drivers.
+func TestOtherFailures(t *testing.T) {
+	always := []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
+	afterDoubleGrab := []string{catalog.Linearizable, catalog.WritesExclusive}
+	for _, property := range catalog.Properties {
+		for _, doubleGrabs := range []*int{nil, new(0), new(1), new(2)} {
+			for _, result := range []check.Result{check.Pass, check.Fail, check.Unknown} {
+				c := experiment.Cell{DoubleGrabs: doubleGrabs, Checks: []check.Verdict{{Property: property.Name, Result: result, Why: "it broke"}}}
+				hidden := slices.Contains(always, property.Name) || slices.Contains(afterDoubleGrab, property.Name) && orZero(doubleGrabs) > 0
+				want := ""
+				if result == check.Fail && !hidden {
+					want = property.Name + ": it broke"
+				}
+				if got := strings.Join(otherFailures(c), "|"); got != want {
+					t.Errorf("%s %s, %d double grabs: %q, want %q", property.Name, result, orZero(doubleGrabs), got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestMarkOfALoss checks that the table of a schedule marks each step that breaks the property, and no later step.
+func TestMarkOfALoss(t *testing.T) {
+	actors := []schedule.Actor{{Name: "A", Instance: 1}}
+	for n := range 1 << 5 {
+		var moments []explore.Moment
+		for i := range 5 {
+			moments = append(moments, explore.Moment{Step: schedule.Step{Actor: "A"}, Broken: n>>i&1 == 1})
+		}
+		for i, row := range stepTable(actors, moments).Rows {
+			want := ""
+			if moments[i].Broken && (i == 0 || !moments[i-1].Broken) {
+				want = lostMark
+			}
+			if row[0].Text != want {
+				t.Errorf("broken after the steps %05b: step %d has the mark %q, want %q", n, i+1, row[0].Text, want)
+			}
+		}
+	}
+}
 
 // TestFindings checks the texts about repeated rows, compensation and the time that the ledger was watched.
 func TestFindings(t *testing.T) {
