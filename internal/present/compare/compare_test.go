@@ -570,17 +570,42 @@ func TestBenches(t *testing.T) {
 	}
 }
 
-// TestBenchesOfABrokenLock checks that a lock counts as worse if it had two holders at once only in the new benchmark.
+// TestBenchesOfABrokenLock checks that a lock counts as worse if it had two holders at once only in the new benchmark. Only
+// locks whose violations both benchmarks have counted can change.
 func TestBenchesOfABrokenLock(t *testing.T) {
-	old, broken := benchOf("abc", 2, "setnx"), benchOf("abc", 2, "setnx")
-	old.Rows[1].Violations, broken.Rows[1].Violations = new(0), new(3)
-	c := Benches("a", old, "b", broken)
-	want := []Change{{Cell: "setnx/" + lockbench.Cases[0].Name, Old: "one holder at a time", New: "two holders at once"}}
-	if !slices.Equal(c.Changes, want) || !c.Worse() || c.Summary() != "1 of 1 verdicts changed" {
-		t.Errorf("%+v, worse %v, %s; want %+v", c.Changes, c.Worse(), c.Summary(), want)
+	counts := []*int{nil, new(0), new(1), new(3)}
+	words := func(n *int) string {
+		if *n > 0 {
+			return "two holders at once"
+		}
+		return "one holder at a time"
 	}
-	if c := Benches("a", old, "b", old); len(c.Changes) > 0 || c.Worse() {
-		t.Errorf("the same result has changed: %+v", c.Changes)
+	for _, before := range counts {
+		for _, after := range counts {
+			old, now := benchOf("abc", 2, "setnx"), benchOf("abc", 2, "setnx")
+			for _, r := range []*lockbench.Result{old, now} {
+				for i := range r.Rows {
+					r.Rows[i].Violations = nil
+				}
+			}
+			old.Rows[1].Violations, now.Rows[1].Violations = before, after
+			cells := 0
+			var want []Change
+			if before != nil && after != nil {
+				cells = 1
+				if words(before) != words(after) {
+					want = []Change{{Cell: "setnx/" + lockbench.Cases[0].Name, Old: words(before), New: words(after)}}
+				}
+			}
+			c := Benches("a", old, "b", now)
+			worse := len(want) > 0
+			if !slices.Equal(c.Changes, want) || c.Cells != cells || c.Worse() != worse {
+				t.Errorf("%d of %d changed, %+v, worse %v; want %d, %+v, %v", len(c.Changes), c.Cells, c.Changes, c.Worse(), cells, want, worse)
+			}
+			if worse && c.Summary() != "1 of 1 verdicts changed" {
+				t.Errorf("the summary is %q", c.Summary())
+			}
+		}
 	}
 }
 
