@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
-	"grablab/internal/measure/experiment"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/stack"
@@ -78,7 +76,6 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	cfg.Explore = func(ctx context.Context, q lab.Search) (report.Found, error) {
 		return s.search(ctx, worker, own.strategies, q)
 	}
-	cfg.Fill = s.fill
 	cfg.Workshop = s.workshopOf()
 	return asUsageError(lab.Serve(ctx, cfg))
 }
@@ -107,24 +104,4 @@ func (s *labSettings) exploreCommand(q lab.Search, f explore.Failure) string {
 // joinFaults joins the names of faults as the -faults flag expects them.
 func joinFaults(faults []catalog.Fault) string {
 	return catalog.Join(faults, ",", func(f catalog.Fault) string { return string(f) })
-}
-
-// fill runs the tests for the table on the "Matrix" page. It passes each result to the page as soon
-// as the test has finished.
-func (s *labSettings) fill(ctx context.Context, t lab.Table, progress io.Writer, add func(folder string, run *experiment.Run)) (err error) {
-	run, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", joinFaults(t.Faults)})
-	if err != nil {
-		return err
-	}
-	run.Log = progress
-	out, err := run.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.close()) }()
-	_, err = experiment.Execute(ctx, run.Config, func(result *experiment.Run) error {
-		add(relative(out.path), result)
-		return out.save(result)
-	})
-	return err
 }

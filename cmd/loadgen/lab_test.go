@@ -81,19 +81,6 @@ func TestLab(t *testing.T) {
 		!strings.HasPrefix(found.Answer, "setnx breaks one-winner in 11 steps.") || len(found.Failures) == 0 || found.Failures[0].Drawing == nil {
 		t.Errorf("found %s", text)
 	}
-	// Fill a matrix of one cell. The lab must save it in a result folder, as it does for any run.
-	if text := ask("/api/matrix/start", `{"strategies":["mysql-cas"],"faults":["none"]}`); strings.Contains(text, "error") {
-		t.Fatal(text)
-	}
-	var filled struct{ Answer, Folder string }
-	for end := time.Now().Add(time.Minute); filled.Answer != "The one cell is as expected. In 1 cell, each order went to one driver."; time.Sleep(50 * time.Millisecond) {
-		if err := json.Unmarshal([]byte(get(t, url[0]+"/api/matrix")), &filled); err != nil || time.Now().After(end) {
-			t.Fatalf("the matrix is %+v, %v", filled, err)
-		}
-	}
-	if run, err := report.Load(filepath.Join(cmd.Dir, filled.Folder)); err != nil || len(run.Cells) != 1 || !run.Complete {
-		t.Errorf("%s has %+v, %v", filled.Folder, run, err)
-	}
 
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -23,7 +22,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
@@ -43,10 +41,6 @@ type Config struct {
 	// Explore searches for schedules in which a strategy fails.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill tests strategies under faults. After each result, it calls add with the results so far and
-	// their folder. It starts its own servers, and stops when ctx is done.
-	Fill func(ctx context.Context, t Table, progress io.Writer, add func(folder string, run *experiment.Run)) error
-
 	// Workshop opens a workshop session in a language.
 	Workshop func(lang string) (*workshop.Session, error)
 
@@ -265,15 +259,14 @@ func serversOf(kind string) lock.Backend {
 	return lock.Redis | lock.RedisQuorum | lock.SQL
 }
 
-// strategies lists the strategies for the page. The servers in has are available in this lab, and those
-// in onLocal are available with -stack local. For a strategy that needs other servers than has, the
-// field Refused gives the reason.
-func strategies(has, onLocal lock.Backend) []choice {
+// strategies lists the strategies for the page. If a stack of this kind lacks servers that a strategy
+// needs, the field Refused gives the reason.
+func strategies(kind string) []choice {
 	return catalog.Map(lock.Strategies, func(s lock.Strategy) choice {
 		c := choice{Name: s.Name, About: s.Title, Guard: s.Guard, Fences: s.Fences}
 		switch {
-		case s.Needs&^has == 0:
-		case s.Needs&^onLocal == 0:
+		case s.Needs&^serversOf(kind) == 0:
+		case s.Needs&^serversOf(stack.Local) == 0:
 			c.Refused = "needs -stack local"
 		default:
 			c.Refused = "needs servers that this lab does not start"
@@ -284,11 +277,13 @@ func strategies(has, onLocal lock.Backend) []choice {
 
 // check returns an error that wraps errBad if a stack of this kind cannot run with the settings.
 func (s Settings) check(kind string) error {
-	if err := among("strategy", s.Strategy, strategies(serversOf(kind), serversOf(stack.Local))); err != nil {
-		return err
-	}
 	strategy, _ := lock.Find(s.Strategy)
+	choice := catalog.First(strategies(kind), func(c choice) bool { return c.Name == s.Strategy })
 	switch {
+	case choice.Name == "":
+		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
+	case choice.Refused != "":
+		return fmt.Errorf("%w: %s: %s", errBad, s.Strategy, choice.Refused)
 	case s.Guard != "" && !slices.Contains(order.Guards, s.Guard):
 		return fmt.Errorf("%w: there is no guard %.40q", errBad, s.Guard)
 	case s.Guard.NeedsFence() && !strategy.Fences:

@@ -1,18 +1,16 @@
 // The page of the lab: its views, the keys that work in all views, and requests to the lab.
 
 import { el } from "./diagram.js";
-import { named } from "./cells.js";
 import { choose } from "./choose.js";
 import { home } from "./home.js";
 import { keep, kept } from "./kept.js";
 import { live } from "./live.js";
 import { meanings } from "./meanings.js";
-import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
 import { chooseLanguage, languages, onLanguage, say, spoken } from "./words.js";
 import { workshop } from "./workshop.js";
 
-// views lists the start panel and the other views, in navigation order. The keys 0 to 5 select
+// views lists the start panel and the other views, in navigation order. The keys 0 to 4 select
 // them. Each view is the section with that id in index.html.
 //
 // begin fills the section once the lab has responded. It may return an object with three functions.
@@ -21,7 +19,6 @@ import { workshop } from "./workshop.js";
 const views = [
   { id: "home", name: "Start", begin: home },
   { id: "live", name: "Live", about: "Send drivers to orders, inject a fault into a holder, and watch. Or act as the drivers yourself.", begin: live },
-  { id: "matrix", name: "Matrix", about: "Every strategy under every fault: which combinations grab an order twice, and which leave it stuck.", begin: matrix },
   { id: "schedules", name: "Schedules", about: "Search all sequences of steps for the shortest one that breaks a lock.", begin: schedules },
   { id: "workshop", name: "Workshop", about: "Twelve exercises: predict, run, look, and answer.", begin: workshop },
   { id: "choose", name: "Choose", about: "Answer questions about your service, and get a lock that fits.", begin: choose },
@@ -46,7 +43,7 @@ export async function ask(path, body) {
 
 // address splits the part of the page's address after "#" into the view name and the rest.
 function address() {
-  const [view, ...rest] = named(location.hash).slice(1).split("/");
+  const [view, ...rest] = location.hash.slice(1).split("/");
   return [shown.find((v) => v.id === view) || shown[0], rest.join("/")];
 }
 let shown = [views[0]];

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func TestViews(t *testing.T) {
 	t.Parallel()
 	browser := newBrowser(t)
-	for name, test := range map[string]func(*testing.T, *Browser){"start": testStart, "live": testPage, "matrix": testMatrix, "schedules": testSchedules, "slow": testSlow} {
+	for name, test := range map[string]func(*testing.T, *Browser){"start": testStart, "live": testPage, "schedules": testSchedules, "meanings": testMeanings, "slow": testSlow} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, browser)
@@ -408,7 +408,7 @@ func testStart(t *testing.T, browser *Browser) {
 		if i > 0 {
 			continue
 		}
-		if got := eval[string](p, `[...document.querySelectorAll("#cards b")].map((b) => b.textContent).join()`); got != "Live,Matrix,Schedules,Workshop,Choose" {
+		if got := eval[string](p, `[...document.querySelectorAll("#cards b")].map((b) => b.textContent).join()`); got != "Live,Schedules,Workshop,Choose" {
 			t.Errorf("the cards are %s", got)
 		}
 		text := func(id string) string {
@@ -547,7 +547,7 @@ func testPage(t *testing.T, browser *Browser) {
 		}
 	}
 
-	p.Press("3")
+	p.Press("2")
 	p.Await("the next view", `!document.getElementById("schedules").hidden && document.getElementById("live").hidden && document.activeElement.id === "schedules" && /^Schedules/.test(document.title)`)
 	p.Press("?")
 	p.Await("the keys", `document.getElementById("key-list").open`)

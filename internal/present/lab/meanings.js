@@ -18,7 +18,7 @@ export function meanings(root, words) {
     const text = meaning(e);
     if (!text) return;
     e.dataset.meaning = text;
-    if (!e.querySelector("input, select") && !e.matches(".matrix th")) e.tabIndex = 0; // skip the matrix headings, because there are too many for the Tab key
+    if (!e.querySelector("input, select")) e.tabIndex = 0;
   };
   const all = (node) => {
     if (node.nodeType !== Node.ELEMENT_NODE) return;

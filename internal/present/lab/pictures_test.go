@@ -31,7 +31,7 @@ func TestPictures(t *testing.T) {
 		}
 	}
 	found := explored(t, "setnx", catalog.OneWinner, 2, catalog.Pause)
-	url := start(t, lab.Config{Explore: func(context.Context, lab.Search) (report.Found, error) { return found, nil }, Fill: fill(t), Workshop: class(t, nil)})
+	url := start(t, lab.Config{Explore: func(context.Context, lab.Search) (report.Found, error) { return found, nil }, Workshop: class(t, nil)})
 
 	live := browser.Open(t, url+"#live", Look{Width: 1180, Height: 640})
 	live.Await("the lab", `!document.getElementById("start").disabled`)

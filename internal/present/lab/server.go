@@ -19,9 +19,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/present/diagram"
-	"grablab/internal/present/report"
 	"grablab/internal/present/whichlock"
-	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 )
 
@@ -49,8 +47,6 @@ type choices struct {
 	Faults     []choice             `json:"faults"`
 	Explored   []string             `json:"explored"`  // strategies that the explorer can search
 	Searched   []choice             `json:"searched"`  // faults that a search can use
-	Table      []choice             `json:"table"`     // strategies that a matrix can contain
-	Struck     []choice             `json:"struck"`    // faults that a matrix can contain
 	Questions  []whichlock.Question `json:"questions"` // questions whose answers lead to a lock
 	MaxRate    int                  `json:"max_rate"`
 	MaxUnits   int                  `json:"max_units"` // the maximum number of units per order
@@ -72,24 +68,17 @@ func choiceOf(f catalog.Fault) choice { return choice{Name: string(f), About: f.
 // handler serves the page, its files and its API.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
-	m := &matrix{ctx: l.ctx, cfg: l.cfg, state: l.state}
 	mux.HandleFunc("GET /{$}", asset("text/html", strings.ReplaceAll(index, "{{.Token}}", l.token)))
 	mux.Handle("GET /{file}", http.FileServerFS(files)) // scripts and style sheets
 	mux.HandleFunc("GET /texts.js", asset("text/javascript", "export default "+texts))
 	mux.HandleFunc("GET /diagram.js", asset("text/javascript", diagram.Script))
 	mux.HandleFunc("GET /diagram.css", asset("text/css", diagram.Style))
-	mux.HandleFunc("GET /cells.js", asset("text/javascript", report.CellsScript))
-	mux.HandleFunc("GET /cells.css", asset("text/css", report.CellsStyle))
 	mux.HandleFunc("GET /api/choices", readHandler(l.choices))
 	mux.HandleFunc("GET /api/events", l.events)
 	mux.HandleFunc("GET /api/orders/{id}", readHandler(l.drawing))
 	mux.HandleFunc("POST /api/start", startHandler(func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
 	mux.HandleFunc("POST /api/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
 	mux.HandleFunc("POST /api/hand", startHandler(func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
-	mux.HandleFunc("GET /api/matrix", readHandler(m.view))
-	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", readHandler(m.cell))
-	mux.HandleFunc("POST /api/matrix/start", startHandler(m.fill))
-	mux.HandleFunc("POST /api/matrix/stop", startHandler(m.stop))
 	mux.HandleFunc(choosePath, readHandler(choose))
 	mux.HandleFunc("POST /api/explore", startHandler(l.explore))
 	(&lessons{ctx: l.ctx, open: l.cfg.Workshop, state: l.state, drawings: map[source][]diagram.Diagram{}}).handle(mux)
@@ -188,11 +177,10 @@ func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerF
 func (l *Lab) choices(*http.Request) (any, error) {
 	kind := l.cfg.Stack.Kind
 	c := choices{
-		Strategies: strategies(serversOf(kind), serversOf(stack.Local)), Guards: order.Guards, Faults: catalog.Map(Faults, choiceOf),
+		Strategies: strategies(kind), Guards: order.Guards, Faults: catalog.Map(Faults, choiceOf),
 		Explored: slices.Concat(l.cfg.Own, lock.Names()), Searched: catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf),
 		Questions: whichlock.Questions, MaxRate: maxRate, MaxUnits: maxUnits, Stack: kind, Words: catalog.Meanings(),
 	}
-	c.Table, c.Struck = matrixChoices(l.cfg)
 	for _, s := range lock.Strategies {
 		c.Words[s.Name] = s.Title
 	}

@@ -23,7 +23,7 @@ import (
 // shownIn lists the functions whose texts the page can show. A file without names stands for all its
 // functions.
 var shownIn = []string{
-	"lab.go", "run.go", "sentences.go", "matrix.go", "workshop.go: session atOnce inTurn", "server.go: withToken startHandler explore drawing handler",
+	"lab.go", "run.go", "sentences.go", "workshop.go: session atOnce inTurn", "server.go: withToken startHandler explore drawing handler",
 	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: Unmet",
 	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
 	"../report/words.go: findings cause errorKinds failures", "../report/explore_failure.go: remedy contradiction",

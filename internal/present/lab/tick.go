@@ -36,7 +36,6 @@ type Status struct {
 	Watch     int64             `json:"watch,omitempty"` // the order that the page should show
 	Busy      string            `json:"busy,omitempty"`  // the running task, if it excludes other tasks
 	Doing     string            `json:"doing,omitempty"` // the progress of the running task
-	Matrix    MatrixStatus      `json:"matrix"`
 }
 
 // Tile shows one order on the page.

@@ -4,6 +4,8 @@
 
 import { el, svg, list, ms, figure } from "./diagram.js";
 
+const run = JSON.parse(document.getElementById("data").textContent);
+
 // filters lists the filter buttons: the class of the cells that a filter shows, and its text.
 const filters = [["unsafe", "✗ unsafe"], ["stuck", "∞ stuck"], ["unknown", "? unknown"], ["safe", "✓ safe"], ["na", "– n/a"], ["let-in", "⇄ two inside"], ["surprise", "≠ not as expected"]];
 
@@ -11,7 +13,7 @@ const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], Arro
 
 // named decodes an escaped part of an address. If the part cannot be decoded, it returns the part
 // unchanged.
-export function named(hash) {
+function named(hash) {
   try {
     return decodeURIComponent(hash);
   } catch {
@@ -19,31 +21,29 @@ export function named(hash) {
   }
 }
 
-// heatMap makes the table in root interactive, and shows the selected cell next to it. find returns
-// the run and the cell for a link. home is the page's address without a selected cell.
-export function heatMap(root, { find, home = "" }) {
-  const place = root.querySelector(".cell");
-  let address = home;
-  const table = () => root.querySelector(".matrix table");
+// heatMap makes the table in root interactive, and shows the selected cell next to it. The page's
+// address names the selected cell.
+function heatMap(root) {
+  const place = root.querySelector(".cell"), table = root.querySelector(".matrix table");
   const on = new Set(); // the classes of the active filters
 
   // The Tab key reaches only one cell. The arrow keys move to the others.
   const linkAt = (td) => td && !td.classList.contains("off") && td.querySelector("a");
   function beside(from, dx, dy) {
-    const td = from.closest("td"), rows = [...table().tBodies[0].rows];
+    const td = from.closest("td"), rows = [...table.tBodies[0].rows];
     for (let r = rows.indexOf(td.parentElement) + dy, c = td.cellIndex + dx; rows[r] && c >= 1 && c < rows[r].cells.length; r += dy, c += dx) {
       if (!rows[r].hidden && linkAt(rows[r].cells[c])) return linkAt(rows[r].cells[c]);
     }
     return null;
   }
   function reachable(link) {
-    for (const a of table().querySelectorAll("td a")) a.tabIndex = -1;
-    const first = link || [...table().querySelectorAll("td:not(.off) a")].find((a) => !a.closest("tr").hidden);
+    for (const a of table.querySelectorAll("td a")) a.tabIndex = -1;
+    const first = link || [...table.querySelectorAll("td:not(.off) a")].find((a) => !a.closest("tr").hidden);
     if (first) first.tabIndex = 0;
   }
   function filter() {
     for (const b of root.querySelectorAll(".filters button")) b.setAttribute("aria-pressed", String(on.has(b.dataset.filter)));
-    for (const row of table().tBodies[0].rows) {
+    for (const row of table.tBodies[0].rows) {
       let any = false;
       for (const td of row.querySelectorAll("td")) {
         const shown = on.size === 0 || [...on].some((f) => td.classList.contains(f));
@@ -71,53 +71,39 @@ export function heatMap(root, { find, home = "" }) {
     }
   });
 
-  // fresh updates the page after the table has been created or replaced.
-  function fresh() {
-    if (!table()) return;
-    root.querySelector(".filters").replaceChildren(...filters.flatMap(([cls, text]) => {
-      const n = table().querySelectorAll(`td.${cls}`).length;
-      return n > 0 ? [el("button", { type: "button", "aria-pressed": "false", "data-filter": cls, class: cls }, text + " ", el("b", {}, n))] : [];
-    }));
-    for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
-    root.querySelector(".filters").hidden = false;
-    for (const a of table().querySelectorAll("td a")) a.title = a.getAttribute("aria-label");
-    filter();
-    if (place.hidden) follow(address); // the cell may exist now
-    else mark(linkOf(address));
-  }
-  const linkOf = (hash) => table() && [...table().querySelectorAll("td a")].find((a) => named(a.hash) === named(hash));
-  function mark(link) {
-    for (const a of root.querySelectorAll(".matrix a[aria-current]")) a.removeAttribute("aria-current");
-    if (!link) return;
+  // follow shows the cell in the address. If there is no such cell, it closes the current one.
+  function follow() {
+    const link = [...table.querySelectorAll("td a")].find((a) => named(a.hash) === named(location.hash)), cell = link && run.cells[Number(link.dataset.cell)];
+    for (const a of table.querySelectorAll("a[aria-current]")) a.removeAttribute("aria-current");
+    place.hidden = !cell;
+    if (!cell) return;
     link.setAttribute("aria-current", "true");
     reachable(link);
-  }
-
-  // follow shows the cell in the address. If there is no such cell, it closes the current one.
-  async function follow(hash) {
-    address = hash;
-    const link = linkOf(hash), found = link && (await find(link));
-    if (address !== hash) return; // the user has selected another cell in the meantime
-    mark(found ? link : null);
-    place.hidden = !found;
-    if (!found) return;
-    open(place, found[0], found[1], home);
+    open(place, cell);
     place.focus({ preventScroll: true });
     place.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
   }
   addEventListener("keydown", (e) => {
     if (e.key !== "Escape" || place.offsetParent === null || e.defaultPrevented) return;
     const here = root.querySelector(".matrix a[aria-current]");
-    history.pushState(null, "", location.pathname + location.search + home);
-    follow(home);
+    history.pushState(null, "", location.pathname + location.search);
+    follow();
     if (here) here.focus();
   });
-  fresh();
-  return { fresh, follow };
+  addEventListener("hashchange", follow);
+
+  root.querySelector(".filters").replaceChildren(...filters.flatMap(([cls, text]) => {
+    const n = table.querySelectorAll(`td.${cls}`).length;
+    return n > 0 ? [el("button", { type: "button", "aria-pressed": "false", "data-filter": cls, class: cls }, text + " ", el("b", {}, n))] : [];
+  }));
+  root.querySelector(".filters").hidden = false;
+  for (const a of table.querySelectorAll("td a")) a.title = a.getAttribute("aria-label");
+  filter();
+  follow();
 }
 
 const shown = (x) => (x === null || x === undefined ? "?" : String(x));
-export function pointTables(c) {
+function pointTables(c) {
   const isUneventful = ([, struck, strikes, verdict, , , overlaps, misses]) => verdict === "safe" && struck >= strikes && !overlaps && !misses;
   const eventful = c.points.filter((p) => !isUneventful(p)), rest = c.points.filter(isUneventful);
   const all = [];
@@ -135,7 +121,7 @@ function pointTable(points) {
   return el("div", { class: "scroll points", tabindex: 0, role: "region", "aria-label": "points" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", class: numeric(i) }, h)))), el("tbody", {}, ...rows)));
 }
 
-function figures(run, c) {
+function figures(c) {
   const dl = el("dl", { class: "figures" });
   c.figures.forEach((f, i) => { if (f !== "-" && !(run.figures[i] === "struck" && c.id.endsWith("/none"))) dl.append(el("div", {}, el("dt", {}, run.figures[i]), el("dd", {}, f))); });
   return dl;
@@ -236,7 +222,7 @@ function distribution(c, w) {
   return el("figure", { class: "diagram" }, el("figcaption", {}, `Distribution of latencies${n === null ? "" : `, ${n} answers`}`), root, chartLegend(both.map(([n, cls]) => [n, cls])));
 }
 
-function modeCard(run, id) {
+function modeCard(id) {
   const m = Object.hasOwn(run.modes, id) && run.modes[id];
   if (!m) return el("p", {}, `${id}: this page knows no failure mode of that name.`);
   const [name, steps, cure, by, shows, source] = m;
@@ -265,20 +251,20 @@ function titleOf(id) {
   return `${strategy}${strategy === "none" ? " (no lock)" : ""} ${fault === "none" ? "without a fault" : "under " + fault}`;
 }
 
-function open(place, run, c, home) {
+function open(place, c) {
   const room = place.parentElement.clientWidth - 60; // for one chart, or two side by side
   const width = Math.max(280, room < 900 ? room : (room - 32) / 2);
-  const close = el("a", { href: home || "#", class: "close" }, "close (Esc)");
+  const close = el("a", { href: "#", class: "close" }, "close (Esc)");
   const parts = [el("h2", {}, titleOf(c.id)), el("p", { class: "answer" }, c.sentence)];
   if (c.reason) parts.push(el("p", {}, c.reason));
   for (const f of list(c.facts)) parts.push(el("p", {}, f));
   parts.push(el("h3", {}, "What happened"), el("p", {}, c.explains || ""));
   if (c.drawing) parts.push(figure(c.drawing, { caption: false }));
-  if (c.mode) parts.push(modeCard(run, c.mode));
+  if (c.mode) parts.push(modeCard(c.mode));
   else if (c.drawing) parts.push(el("p", {}, "No known failure mode explains this failure: look for the cause in the steps of the drawing."));
   if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault should strike: ${c.points.length}`), ...pointTables(c));
   if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were broken"), el("ul", {}, ...c.checks.map((x) => { const [name] = x.split(":"); return el("li", {}, el("b", { class: "word" }, name), x.slice(name.length)); })));
-  parts.push(el("h3", {}, "Figures"), figures(run, c));
+  parts.push(el("h3", {}, "Figures"), figures(c));
   const charts = el("div", { class: "charts" });
   if (c.sold && list(c.sold.sold).some(drawable) && drawable(c.sold.slice_ms) && c.sold.slice_ms > 0) charts.append(soldOverTime(c, width));
   if (c.over && list(c.over.n).length > (c.sold ? 1 : 0) && drawable(c.over.slice_ms) && c.over.slice_ms > 0) charts.append(overTime(c, width));
@@ -288,3 +274,6 @@ function open(place, run, c, home) {
   place.replaceChildren(close, ...parts);
   place.hidden = false;
 }
+
+const main = document.querySelector("main");
+if (main.querySelector(".matrix")) heatMap(main);

@@ -20,21 +20,14 @@ var (
 	pageTexts embed.FS
 	//go:embed page.css
 	pageStyle string
+	//go:embed cells.css
+	cellsStyle string
+	//go:embed cells.js
+	cellsScript string
 	//go:embed explore.js
 	exploreScript string
-	//go:embed run.js
-	runScript string
 
 	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
-)
-
-// CellsScript is the ES module that makes the heat map interactive, and CellsStyle is the heat
-// map's style sheet.
-var (
-	//go:embed cells.js
-	CellsScript string
-	//go:embed cells.css
-	CellsStyle string
 )
 
 // HTML writes the run as a single HTML page with a summary, a heat map and each result's details.
@@ -60,8 +53,8 @@ func (p pageOf) write(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	style := diagram.Style + pageStyle + CellsStyle
-	script := imports.ReplaceAllString(diagram.Script+"\n"+CellsScript+"\n"+p.script, "")
+	style := diagram.Style + pageStyle + cellsStyle
+	script := imports.ReplaceAllString(diagram.Script+"\n"+p.script, "")
 	err = page.ExecuteTemplate(w, "page.html", struct {
 		pageOf
 		Data   template.JS

@@ -14,36 +14,14 @@ import (
 	"grablab/internal/present/report"
 )
 
-// TestHeat checks that a heat map returns the data of each of its cells, and of no other cell. It also checks
-// the HTML of the heat map.
-func TestHeat(t *testing.T) {
-	r := badDay()
-	h := report.Heat{Run: r, Strategies: []string{"setnx", "to-come"}, Faults: []catalog.Fault{catalog.Pause, catalog.Amnesia}, Prefix: "p-"}
-	for _, c := range r.Cells {
-		data, ok := h.Cell(c.Name())
-		text, err := json.Marshal(data)
-		if !ok || err != nil || !strings.HasPrefix(string(text), `{"cells":[{"id":"`+c.Strategy+"/"+string(c.Fault)+`"`) || strings.Count(string(text), `"id":`) != 1 {
-			t.Errorf("data of the cell %s: %v, %v: %.200s", c.Name(), ok, err, text)
-		}
-	}
-	if _, ok := h.Cell(experiment.CellName{Strategy: "to-come", Fault: catalog.Pause}); ok {
-		t.Error("a cell that has not run has data")
-	}
-	if _, ok := (report.Heat{}).Cell(r.Cells[0].Name()); ok {
-		t.Error("a heat map without a run has data")
-	}
-	var b, whole bytes.Buffer
-	if err := h.HTML(&b); err != nil {
+// pageOf returns the HTML page of a run.
+func pageOf(t *testing.T, r *experiment.Run) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.HTML(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"setnx", "to-come", string(catalog.Pause), string(catalog.Amnesia), `href="#p-`} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %s in\n%s", want, &b)
-		}
-	}
-	if err := report.HTML(&whole, r); err != nil || h.Answer() == "" || !strings.Contains(whole.String(), h.Answer()) {
-		t.Errorf("the page does not have the answer %q; %v", h.Answer(), err)
-	}
+	return b.String()
 }
 
 // TestDrawings checks that Drawings returns as many diagrams as the page of a search contains. It must
@@ -105,16 +83,15 @@ func TestUnknownIsSaid(t *testing.T) {
 	} {
 		r := run("rush", tt.cells...)
 		r.Complete = true
-		if got := (report.Heat{Run: r}).Answer(); got != tt.want {
-			t.Errorf("%s: Answer: %q, want %q", about, got, tt.want)
+		if page := pageOf(t, r); !strings.Contains(page, `<p class="answer">`+tt.want+"</p>") {
+			t.Errorf("%s: the page does not have the answer %q:\n%s", about, tt.want, page)
 		}
 	}
 	const want = "because the instances recorded no order that went wrong"
 	for _, v := range []catalog.Verdict{catalog.Safe, catalog.Unknown, catalog.Unsafe, catalog.Stuck, catalog.NA} {
 		c := measuredCell(catalog.Pause, v, nil)
-		data, _ := report.Heat{Run: run("rush", c)}.Cell(c.Name())
-		if text, err := json.Marshal(data); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %v, no %q in %s", v, err, want, text)
+		if page := pageOf(t, run("rush", c)); !strings.Contains(page, want) {
+			t.Errorf("%s: no %q in\n%s", v, want, page)
 		}
 	}
 }
@@ -135,9 +112,8 @@ func TestCommandOfACell(t *testing.T) {
 		c.Strategy = tt.strategy
 		r := run("rush", c)
 		r.Config.Args = []string{"-strategies=a,b", "-rate=5", "-repeat=6", "-budget=9s", "-faults=all", "-only=a/none", "-only=b/pause", `-body={"id":{order}}`}
-		data, _ := report.Heat{Run: r}.Cell(c.Name())
-		if text, err := json.Marshal(data); err != nil || !strings.Contains(string(text), tt.want) {
-			t.Errorf("%v, no %s in %s", err, tt.want, text)
+		if page := pageOf(t, r); !strings.Contains(page, tt.want) {
+			t.Errorf("no %s in\n%s", tt.want, page)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,36 +17,10 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Heat is a heat map of verdicts, with strategies as rows and faults as columns. It can show a run
-// that is still in progress.
-type Heat struct {
-	Run        *experiment.Run
-	Strategies []string        // the run's strategies, including those that have not run yet
-	Faults     []catalog.Fault // the run's faults, including those that have not run yet
-	Prefix     string          // prefix for the cells' link targets
-}
-
-// Answer sums up the run in a few sentences.
-func (h Heat) Answer() string { return answer(h.Run) }
-
-// HTML writes the heat map as an HTML fragment. CellsScript makes it interactive.
-func (h Heat) HTML(w io.Writer) error {
-	return page.ExecuteTemplate(w, "cells", newHeatMap(h))
-}
-
-// Cell returns a heat map cell's data for CellsScript, or false if there is no such result.
-func (h Heat) Cell(name experiment.CellName) (any, bool) {
-	if h.Run == nil {
-		return nil, false
-	}
-	one := *h.Run
-	one.Cells = catalog.Filter(one.Cells, func(c experiment.Cell) bool { return c.Name() == name })
-	return newRunData(&one), len(one.Cells) > 0
-}
-
-// heatMap is the table of verdicts on an HTML page. Every cell links to its test's details.
+// heatMap is the table of verdicts on an HTML page, with strategies as rows and faults as columns.
+// Every cell links to its test's details.
 type heatMap struct {
-	Heat
+	Faults []catalog.Fault
 	Rows   []heatRow
 	Legend []mark
 }
@@ -95,20 +68,17 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns a run's heat map. It contains all selected strategies and faults, even if they
-// have not run yet.
-func newHeatMap(h Heat) heatMap {
-	m, run := heatMap{Heat: h, Legend: marks}, h.Run
-	tested := catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })
+// newHeatMap returns a run's heat map. The known-broken strategies have the last rows.
+func newHeatMap(run *experiment.Run) heatMap {
 	struck := catalog.Map(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of these faults
-	m.Faults = catalog.Distinct(slices.Concat(h.Faults, faultsOf(run.Cells), struck))
-	strategies := catalog.Distinct(slices.Concat(h.Strategies, tested))
-	m.Strategies = slices.Concat(catalog.Filter(strategies, isNotBroken), catalog.Filter(strategies, isKnownBroken))
-	for _, name := range m.Strategies {
+	m := heatMap{Faults: catalog.Distinct(append(faultsOf(run.Cells), struck...)), Legend: marks}
+	tested := catalog.Distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy }))
+	strategies := slices.Concat(catalog.Filter(tested, isNotBroken), catalog.Filter(tested, isKnownBroken))
+	for _, name := range strategies {
 		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
 	}
 	for n, c := range run.Cells {
-		m.Rows[slices.Index(m.Strategies, c.Strategy)].Cells[slices.Index(m.Faults, c.Fault)] = newHeatCell(n, c)
+		m.Rows[slices.Index(strategies, c.Strategy)].Cells[slices.Index(m.Faults, c.Fault)] = newHeatCell(n, c)
 	}
 	return m
 }
@@ -267,7 +237,7 @@ func runPage(run *experiment.Run) pageOf {
 	d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)})
 	d.explain()
 	d.add(section{Lines: remarks(run)}, section{Lines: notes(run, plainCells)})
-	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
+	return pageOf{document: d, Map: newHeatMap(run), data: newRunData(run), script: cellsScript}
 }
 
 // Drawings returns all diagrams in the reports on a run and on searches for failing schedules.
