@@ -131,7 +131,7 @@ func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
 		{lockbench.File, lockbench.JSON},
-		{"bench.txt", lockbench.Benchstat},
+		{lockbench.BenchstatFile, lockbench.Benchstat},
 	}, r)
 }
 

@@ -30,7 +30,7 @@ func changed(t *testing.T, path, old, now string) string {
 }
 
 func TestCompare(t *testing.T) {
-	const rush, bench = references + "reference-rush-local", references + "reference-bench-local"
+	const rush = references + "reference-rush-local"
 	unsafe := changed(t, "reference-rush-local/run.json", `"verdict": "unsafe"`, `"verdict": "unknown"`)
 	for name, tt := range map[string]struct {
 		args []string
@@ -39,7 +39,6 @@ func TestCompare(t *testing.T) {
 	}{
 		"a run with itself":       {[]string{rush, rush}, int(exitDone), []string{"\nno difference\n"}},
 		"by its file":             {[]string{rush + "/run.json", rush}, int(exitDone), []string{"\nno difference\n"}},
-		"a benchmark with itself": {[]string{bench, bench + "/bench.json"}, int(exitDone), []string{"\nno difference\n", "\nuncontended\n", " acquire and release p50, µs "}},
 		"a changed verdict":       {[]string{rush, unsafe}, int(exitAssert), []string{"1 of 5 verdicts changed", "none/none unsafe unknown"}},
 		"several":                 {[]string{rush, rush, unsafe}, int(exitAssert), []string{"\nno difference\n", "1 of 5 verdicts changed"}},
 		"unlike": {
@@ -80,17 +79,16 @@ func TestCompareBadInput(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "two results are needed"},
-		{[]string{rush}, "two results are needed"},
+		{nil, "two runs are needed"},
+		{[]string{rush}, "two runs are needed"},
 		{[]string{rush, "nowhere"}, "nowhere has no run.json"},
 		{[]string{rush, t.TempDir()}, "has no run.json"},
-		{[]string{rush, references + "reference-bench-local"}, "are a run and a benchmark"},
-		{[]string{references + "reference-bench-local", rush}, "are a run and a benchmark"},
+		{[]string{rush, references + "reference-bench-local"}, "reference-bench-local is a benchmark, but compare only compares runs: use the tool benchstat with the bench.txt"},
+		{[]string{references + "reference-bench-local/bench.json", rush}, "bench.json is a benchmark"},
 		{[]string{rush, file("text.json", "hello")}, "text.json: invalid character"},
 		{[]string{rush, file("other.json", "{}")}, "has the format version 0"},
 		{[]string{rush, file("old.json", `{"schema":99,"cells":[]}`)}, "has the format version 99, but this version of loadgen reads only 1"},
 		{[]string{rush, changed(t, "reference-rush-local/run.json", `"verdict": "unsafe"`, `"verdict": "fine"`)}, `there is no verdict "fine"`},
-		{[]string{rush, file("bench.json", `{"schema":1,"rows":[],"config":{}}`)}, "has no cases"},
 		{[]string{"-format", "html", rush, rush}, "must be one of text, markdown, json"},
 		{[]string{"-formt", "json", rush, rush}, "did you mean -format?"},
 	} {

@@ -25,7 +25,6 @@ func TestFileLimits(t *testing.T) {
 		{"report FILE", "run.json", "1024 MB"},
 		{"report folder", "folder/run.json", "1024 MB"},
 		{"compare FILE FILE", "run.json", "1024 MB"},
-		{"compare bench bench", "bench/bench.json", "1024 MB"},
 	}
 	refused := func(args []string, limit string) {
 		t.Helper()

@@ -100,7 +100,7 @@ func commands() []command {
 		{"bench", "measure what each lock costs by itself", subcommand(parseBench, benchHelp, (*benchSettings).execute)},
 		{"report", "print the reports of result folders again", subcommand(parseReport, help("report", new(showSettings).flags(formatNames(runFormats))), showSettings.report)},
 		{"merge", "combine the shard results of one run", subcommand(parseMerge, help("merge", defaults("").flagsOfMerge()), (*settings).merge)},
-		{"compare", "show what changed between two results", subcommand(parseCompare, help("compare", new(showSettings).flags(formatNames(compareFormats))), showSettings.compare)},
+		{"compare", "show what changed between two runs", subcommand(parseCompare, help("compare", new(showSettings).flags(formatNames(compareFormats))), showSettings.compare)},
 		{"baseline", "write the verdicts of result folders to a file for run -baseline", subcommand(parseBaseline, help("baseline", nil), showSettings.baseline)},
 		{"explain", "explain a failure mode, fault, property, strategy or table word", subcommand(parseExplain, explainHelp, showSettings.explain)},
 		{"lab", "serve a live web page with load, faults, diagrams and the workshop", subcommand(parseLab, help("lab", newLabSettings().flags()), (*labSettings).execute)},

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,18 +85,21 @@ var compareFormats = []format[*compare.Comparison]{
 	{"json", report.ComparedJSON},
 }
 
-var parseCompare = parseShow(formatNames(compareFormats), 2, "compare: two results are needed: name the old one first, as in loadgen compare results/reference-rush-local results/latest")
+var parseCompare = parseShow(formatNames(compareFormats), 2, "compare: two runs are needed: name the old one first, as in loadgen compare results/reference-rush-local results/latest")
 
-// compare prints how each result differs from the first one, and returns exitAssert if any of them
-// is worse.
+// compare prints how each run differs from the first one, and returns exitAssert if any of them is
+// worse.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
+	if i := slices.IndexFunc(s.names, isBenchmark); i >= 0 {
+		return flags.Usage("%s is a benchmark, but compare only compares runs: use the tool benchstat with the %s of both benchmarks", s.names[i], lockbench.BenchstatFile)
+	}
+	runs, err := s.runs()
+	if err != nil {
+		return err
+	}
 	var all []*compare.Comparison
-	for _, path := range s.names[1:] {
-		c, err := comparison(s.names[0], path)
-		if err != nil {
-			return flags.Usage("%w", err)
-		}
-		all = append(all, c)
+	for i, run := range runs[1:] {
+		all = append(all, compare.Runs(s.names[0], runs[0], s.names[i+1], run))
 	}
 	if err := renderAll(stdout, compareFormats, s.format, all); err != nil {
 		return err
@@ -110,44 +110,10 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return nil
 }
 
-// comparison compares two runs or two benchmarks. It returns an error for a mixed pair, because a
-// run and a benchmark measure different things.
-func comparison(old, now string) (*compare.Comparison, error) {
-	oldRun, oldBench, oldErr := loadResult(old)
-	newRun, newBench, newErr := loadResult(now)
-	switch {
-	case oldErr != nil || newErr != nil:
-		return nil, cmp.Or(oldErr, newErr)
-	case oldRun != nil && newRun != nil:
-		return compare.Runs(old, oldRun, now, newRun), nil
-	case oldBench != nil && newBench != nil:
-		return compare.Benches(old, oldBench, now, newBench), nil
-	default:
-		return nil, fmt.Errorf("%s and %s are a run and a benchmark: compare two results of the same kind", old, now)
-	}
-}
-
-// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
-// other one.
-func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
-	run, runErr := report.Load(path)
-	if runErr == nil {
-		return run, nil, nil
-	}
-	bench, benchErr := lockbench.Load(path)
-	switch {
-	case benchErr == nil:
-		return nil, bench, nil
-	case filepath.Base(path) == lockbench.File, isFolder(path) && !errors.Is(benchErr, fs.ErrNotExist):
-		return nil, nil, withoutPrefix(benchErr, lockbench.ErrNoBench)
-	default:
-		return nil, nil, runErr
-	}
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+// isBenchmark reports whether a path is a file or folder of the bench command.
+func isBenchmark(path string) bool {
+	_, err := os.Stat(filepath.Join(path, lockbench.File))
+	return err == nil || filepath.Base(path) == lockbench.File
 }
 
 // readBaseline reads the result that the -baseline flag names, if it is set.

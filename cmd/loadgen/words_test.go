@@ -222,7 +222,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 	answers := map[string]bool{}
 	for name, c := range map[string]*compare.Comparison{
 		"compare runs": compare.Runs("a", repeated, "b", changed), "compare itself": compare.Runs("a", rush, "a", rush),
-		"compare once": compare.Runs("a", rush, "b", loadRun(t, "reference-rush-embedded")), "compare benches": compare.Benches("a", bench, "b", bench),
+		"compare once": compare.Runs("a", rush, "b", loadRun(t, "reference-rush-embedded")),
 	} {
 		tables, items := markdownTables(rendered(t, func(w *bytes.Buffer, c *compare.Comparison) error { return report.ComparedMarkdown(w, c) }, c))
 		a := &asker{t, name, map[string]bool{}, explained}

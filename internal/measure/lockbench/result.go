@@ -141,7 +141,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 		row.Ratio, row.RatioLow, row.RatioHigh = new(1.0), new(1.0), new(1.0)
 		return row
 	}
-	row.Ratio, row.RatioLow, row.RatioHigh = knownInterval(stat.Ratio(pairedValues(of, r.series(Floor, c.Name), cost(c).of, cost(c.forFloor()).of)))
+	row.Ratio, row.RatioLow, row.RatioHigh = knownInterval(stat.Ratio(pairedValues(of, r.series(Floor, c.Name), cost(c), cost(c.forFloor()))))
 	row.Jain, _, _ = knownInterval(median(of, jainIndex))
 	row.SelfRetake, _, _ = knownInterval(median(of, retaken))
 	row.GaveUp, row.Violations = new(int), new(int) // every slice of a lock has both of these counts
@@ -186,22 +186,16 @@ func turns(s Slice) *float64 {
 // all workers.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// namedFigure is a figure with its name and unit.
-type namedFigure struct {
-	name string
-	of   figure
-}
-
 // cost returns the figure by which the locks in a case are compared. For example, if workers share a
 // key, this is the hand-off gap.
-func cost(c Case) namedFigure {
+func cost(c Case) figure {
 	switch {
 	case c.contended():
-		return namedFigure{"hand-off gap p50, µs", gapP50}
+		return gapP50
 	case c.Workers > 1:
-		return namedFigure{"time per acquisition, µs", timePerOp}
+		return timePerOp
 	default:
-		return namedFigure{"acquire and release p50, µs", p50}
+		return p50
 	}
 }
 

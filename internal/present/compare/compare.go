@@ -1,12 +1,11 @@
-// Package compare finds the differences between an old and a new result: two test runs or two
-// benchmarks.
+// Package compare finds the differences between an old and a new test run.
 //
 // A Comparison lists the verdicts that changed, and tells which costs, such as a latency, have
 // increased. The statistical test is the one in benchstat. With many costs, about one in twenty would
 // seem to change by chance. Holm's method corrects for this: it limits the probability that any cost is
 // reported as changed by mistake.
 //
-// Start reading at Runs and Benches, and continue with judge.
+// Start reading at Runs, and continue with judge.
 package compare
 
 import (
@@ -22,16 +21,15 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Comparison lists the differences between two results.
+// Comparison lists the differences between two runs.
 type Comparison struct {
-	Schema int    `json:"schema"`
-	Kind   string `json:"kind"` // "run" or "bench"
-	Old    Side   `json:"old"`
-	New    Side   `json:"new"`
-	// Unlike lists how the environments and settings of the two results differ, because this may
-	// explain different figures.
+	Schema int  `json:"schema"`
+	Old    Side `json:"old"`
+	New    Side `json:"new"`
+	// Unlike lists how the environments and settings of the two runs differ, because this may explain
+	// different figures.
 	Unlike  []string `json:"unlike"`
-	Cells   int      `json:"cells"`   // how many verdicts occur in both results
+	Cells   int      `json:"cells"`   // how many cells both runs have
 	Changes []Change `json:"changes"` // the verdicts that differ
 	OnlyOld []string `json:"only_old"`
 	OnlyNew []string `json:"only_new"`
@@ -40,9 +38,9 @@ type Comparison struct {
 }
 
 // Schema is the version of the JSON format of a Comparison.
-const Schema = 1
+const Schema = 2
 
-// Side identifies one of the two compared results.
+// Side identifies one of the two compared runs.
 type Side struct {
 	Path      string    `json:"path"`
 	StartedAt time.Time `json:"started_at"`
@@ -50,25 +48,20 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change is a test or a lock with different verdicts in the two results.
+// Change is a cell with different verdicts in the two runs.
 type Change struct {
-	Cell string `json:"cell"` // the cell, as strategy/fault or lock/case
+	Cell string `json:"cell"` // the strategy and the fault, as strategy/fault
 	Old  string `json:"old"`
 	New  string `json:"new"`
 	Why  string `json:"why"` // the reason for the new verdict; may be empty
 }
 
-// Cost compares one figure, such as a latency, between two results.
+// Cost compares one figure, such as a latency, between two runs.
 type Cost struct {
-	Name   string   `json:"name"`   // for runs: the strategy and the fault; for benchmarks: the lock
-	Where  string   `json:"where"`  // case of the benchmark; empty for runs
-	Figure string   `json:"figure"` // name of the figure, with its unit
-	Old    Measured `json:"old"`
-	New    Measured `json:"new"`
-	// OldRatio and NewRatio are the figure divided by the time of two PINGs in the same round. The
-	// ratio makes the comparison independent of the machine's speed.
-	OldRatio *float64 `json:"old_ratio_to_floor"`
-	NewRatio *float64 `json:"new_ratio_to_floor"`
+	Strategy string   `json:"strategy"`
+	Figure   string   `json:"figure"` // name of the figure, with its unit
+	Old      Measured `json:"old"`
+	New      Measured `json:"new"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
 	P        *float64 `json:"p"`      // the test's p-value; nil if no test was possible
 	Answer   Answer   `json:"answer"`
@@ -127,12 +120,12 @@ func (c *Comparison) Summary() string {
 	if len(parts) == 0 {
 		switch {
 		case c.Cells == 0 && len(c.Costs) == 0:
-			return "the results have no test or cost in common"
+			return "the runs have no cell or cost in common"
 		case unknown+c.count(NotShown) == 0:
 			return "no difference"
 		case unknown == 0:
 			return "no difference shown"
-		case c.Kind == ofRuns:
+		default:
 			parts = append(parts, "no verdict changed")
 		}
 	}
@@ -152,7 +145,7 @@ func (c *Comparison) judge() {
 		x.Answer = NotKnown
 		switch {
 		case len(x.old) == 0 || len(x.new) == 0:
-			x.Why = cmp.Or(x.Why, "the cost was not measured in both results")
+			x.Why = "the cost was not measured in both runs"
 		case slices.Equal(x.old, x.new):
 			x.Answer = Same
 		default:
@@ -178,7 +171,7 @@ func (c *Comparison) judge() {
 		case holds:
 			x.Answer = Slower
 		case leastP(len(x.old), len(x.new)) > alpha/float64(len(tested)):
-			x.Why = cmp.Or(x.Why, fmt.Sprintf("%d and %d measurements are too few, because with %d costs each result needs %d", len(x.old), len(x.new), len(tested), enough(len(tested))))
+			x.Why = fmt.Sprintf("%d and %d measurements are too few, because with %d costs each run needs %d", len(x.old), len(x.new), len(tested), enough(len(tested)))
 			x.Answer = NotKnown
 		default:
 			x.Answer = NotShown
@@ -196,7 +189,7 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each result needs so that a clear difference is significant
+// enough returns how many measurements each run needs so that a clear difference is significant
 // despite this number of tests.
 func enough(tests int) int {
 	n := 1

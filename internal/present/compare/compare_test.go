@@ -1,11 +1,8 @@
 package compare
 
 import (
-	"context"
 	"encoding/json"
-	"io"
 	"math"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,86 +11,11 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/measure/lockbench"
 	"grablab/internal/order"
 	"grablab/internal/testbed/load"
-	"grablab/internal/testbed/stack"
-	"grablab/internal/testbed/stack/stacktest"
 	"grablab/internal/testbed/target"
 )
-
-// slowedBy is an environment variable. It contains the time by which setnx acquires more slowly in the
-// workers of this test binary.
-const slowedBy = "GRABLAB_TEST_SETNX_SLOWED_BY"
-
-func TestMain(m *testing.M) {
-	stacktest.Main(m, stacktest.Command{Name: lockbench.WorkerCommand, Run: func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-		if by, err := time.ParseDuration(os.Getenv(slowedBy)); err == nil {
-			slowDown("setnx", by)
-		}
-		return lockbench.WorkerMain(ctx, args, stdout, stderr)
-	}})
-}
-
-// slowDown makes each acquire of a strategy in the registry take longer by the given time.
-func slowDown(name string, by time.Duration) {
-	i := slices.IndexFunc(lock.Strategies, func(s lock.Strategy) bool { return s.Name == name })
-	open := lock.Strategies[i].New
-	lock.Strategies[i].New = func(env lock.Env) (lock.Locker, error) {
-		l, err := open(env)
-		return slowed{l, by}, err
-	}
-}
-
-type slowed struct {
-	lock.Locker
-	by time.Duration
-}
-
-func (s slowed) Acquire(ctx context.Context, key string) (lock.Lease, error) {
-	time.Sleep(s.by)
-	return s.Locker.Acquire(ctx, key)
-}
-
-// TestAddedMillisecondIsSlower checks that a comparison reports setnx as slower if it takes a millisecond
-// longer, and reports no difference between a result and itself.
-func TestAddedMillisecondIsSlower(t *testing.T) {
-	bench := func() *lockbench.Result {
-		cfg := lockbench.Config{
-			Cases: lockbench.Cases[:1], Rounds: 8, Slice: 25 * time.Millisecond, Seed: 1, Stack: stack.Config{Kind: stack.Local}, Log: t.Output(),
-		}
-		for _, name := range []string{"setnx", "mutex"} {
-			s, err := lockbench.Find(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg.Subjects = append(cfg.Subjects, s)
-		}
-		var err error
-		if cfg.Exe, err = os.Executable(); err != nil {
-			t.Fatal(err)
-		}
-		r, err := lockbench.Run(t.Context(), cfg, func(*lockbench.Result) error { return nil })
-		stacktest.Check(t, err)
-		return r
-	}
-	before := bench()
-	t.Setenv(slowedBy, "1ms")
-	c := Benches("old", before, "new", bench())
-	i := slices.IndexFunc(c.Costs, func(x Cost) bool { return x.Name == "setnx" })
-	x := c.Costs[i]
-	if x.Answer != Slower || x.P == nil || *x.P > 0.05 || x.Change == nil || *x.Change < 2 || !c.Worse() {
-		t.Errorf("setnx with 1 ms added: %+v, p %v, change %v", x, optional(x.P), optional(x.Change))
-	}
-	t.Logf("%s: p %v, %v times as slow, of %v %v", x.Answer, optional(x.P), optional(x.Change), x.Figure, optional(x.New.Median))
-
-	same := Benches("old", before, "old", before)
-	if same.Summary() != "no difference" || same.Worse() {
-		t.Errorf("with itself: %q", same.Summary())
-	}
-}
 
 func optional(x *float64) any {
 	if x == nil {
@@ -129,18 +51,18 @@ func TestJudge(t *testing.T) {
 		"a rate from zero":       {old: around(0, 6), new: around(10, 6), more: true, want: Faster},
 		"to zero":                {old: around(10, 6), new: around(0, 6), want: Faster},
 		"zero twice":             {old: around(0, 6), new: around(0, 7), want: NotShown},
-		"from zero, once":        {old: around(0, 1), new: around(10, 1), want: NotKnown, why: "each result needs 4"},
+		"from zero, once":        {old: around(0, 1), new: around(10, 1), want: NotKnown, why: "each run needs 4"},
 		"too little to matter":   {old: around(10, 6), new: around(10.07, 6), want: Same},
 		"nothing shown":          {old: mixed, new: []float64{2.5, 8.5, 1.5, 7.5, 3.5, 6.5}, want: NotShown},
-		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements are too few, because with 1 costs each result needs 4"},
-		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "each result needs 4"},
+		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements are too few, because with 1 costs each run needs 4"},
+		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "each run needs 4"},
 		"not measured":           {old: around(10, 6), want: NotKnown, why: "not measured in both"},
 		"not measured before":    {new: around(10, 6), want: NotKnown, why: "not measured in both"},
 		"just enough":            {old: around(10, 1), new: around(9.9, 39), want: NotShown}, // p cannot be lower than 0.05
 		"few enough":             {old: around(10, 5), new: around(20, 5), want: Slower},
-		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs each result needs 6"}, // p is 0.008, and among 21 costs, one could be that low by chance
+		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs each run needs 6"}, // p is 0.008, and among 21 costs, one could be that low by chance
 	} {
-		c := &Comparison{Kind: ofRuns, Cells: 1, Costs: []Cost{{old: tt.old, new: tt.new, more: tt.more}}}
+		c := &Comparison{Cells: 1, Costs: []Cost{{old: tt.old, new: tt.new, more: tt.more}}}
 		for range tt.beside {
 			c.Costs = append(c.Costs, Cost{old: mixed, new: append([]float64{1.5}, mixed[1:]...)})
 		}
@@ -211,7 +133,7 @@ func TestRunsByCell(t *testing.T) {
 	if c := Runs("a", old, "a", old); c.Worse() || c.Summary() != "no difference" || len(c.Unlike) > 0 {
 		t.Errorf("with itself: %q, unlike %q", c.Summary(), c.Unlike)
 	}
-	if c := Runs("a", old, "b", &experiment.Run{}); c.Summary() != "the results have no test or cost in common" {
+	if c := Runs("a", old, "b", &experiment.Run{}); c.Summary() != "the runs have no cell or cost in common" {
 		t.Errorf("with nothing: %q", c.Summary())
 	}
 }
@@ -428,7 +350,7 @@ func TestOrder(t *testing.T) {
 	}
 	var names []string
 	for _, x := range c.Costs {
-		names = append(names, strings.Fields(x.Name)[0])
+		names = append(names, strings.Fields(x.Strategy)[0])
 	}
 	if names := slices.Compact(names); !slices.Equal(names, []string{"watchdog", "mutex", "setnx"}) {
 		t.Errorf("the costs belong to the strategies %q", names)
@@ -476,157 +398,6 @@ func either[T any](first bool, a, b T) T {
 	return b
 }
 
-// TestMediansOnly checks that results without slices are compared only by showing their medians. The answer
-// must be that the difference is not known.
-func TestMediansOnly(t *testing.T) {
-	cost := func(median float64) lockbench.Cost {
-		return lockbench.Cost{Strategy: "setnx", Median: new(median), MedianRatio: new(median / 2)}
-	}
-	measured := cost(10)
-	measured.Values, measured.OverFloor = around(10, 6), around(5, 6)
-	for name, tt := range map[string]struct{ a, b lockbench.Cost }{
-		"neither has slices": {cost(10), cost(20)},
-		"one has slices":     {measured, cost(20)},
-	} {
-		x := costOf(tt.a, tt.b)
-		if x.Old.Median == nil || *x.Old.Median != 10 || x.New.Median == nil || *x.New.Median != 20 || x.Why == "" {
-			t.Errorf("%s: costOf: %+v", name, x)
-		}
-		c := &Comparison{Costs: []Cost{x}}
-		c.judge()
-		if c.Costs[0].Answer != NotKnown {
-			t.Errorf("%s: %s, although there is nothing to test", name, c.Costs[0].Answer)
-		}
-	}
-	none := lockbench.Cost{Strategy: "setnx"}
-	for _, x := range []Cost{costOf(none, measured), costOf(measured, none), costOf(none, none)} {
-		why := x.Why
-		c := &Comparison{Costs: []Cost{x}}
-		c.judge()
-		if x := c.Costs[0]; x.Answer != NotKnown || why == "" || x.Why != why {
-			t.Errorf("without a median: the answer is %s, because %q, want the reason %q", x.Answer, x.Why, why)
-		}
-	}
-	if x := costOf(measured, measured); x.Why != "" || len(x.old) != 6 {
-		t.Errorf("with slices: %+v", x)
-	}
-}
-
-// benchOf returns a benchmark of the floor and two locks, whose cost is factor times the floor's.
-func benchOf(commit string, factor float64, locks ...string) *lockbench.Result {
-	r := &lockbench.Result{StartedAt: time.Unix(int64(1000*factor), 0), Complete: factor > 2}
-	r.Environment.Commit, r.Config.SliceMS = commit, 10*factor
-	for _, name := range append([]string{lockbench.Floor}, locks...) {
-		cost := 10.0
-		if name != lockbench.Floor {
-			cost *= factor
-		}
-		var values []float64
-		for round, v := range around(cost, 6) {
-			f := lockbench.Figures{Strategy: name, Case: lockbench.Cases[0].Name, P50US: v}
-			r.Slices, values = append(r.Slices, lockbench.Slice{Figures: f, Round: round}), append(values, v)
-		}
-		f := lockbench.Figures{Strategy: name, Case: lockbench.Cases[0].Name, P50US: medianOf(values)}
-		r.Rows = append(r.Rows, lockbench.Row{Figures: f, Ratio: new(cost / 10)})
-	}
-	return r
-}
-
-// TestBenches compares two benchmarks in both directions. It checks the answer for each cost, and that locks
-// in only one of the benchmarks are listed separately.
-func TestBenches(t *testing.T) {
-	fast, slow := benchOf("abc", 2, "setnx", "fast-only"), benchOf("def", 3, "setnx", "slow-only")
-	slow.Environment.Redis = "Redis 8"
-	for _, tt := range []struct {
-		old, new *lockbench.Result
-		only     [2]string
-		want     Answer
-		unlike   []string
-	}{
-		{fast, slow, [2]string{"fast-only", "slow-only"}, Slower, []string{"Redis: none, now Redis 8", "slices of ms: 20, now 30"}},
-		{slow, fast, [2]string{"slow-only", "fast-only"}, Faster, []string{"Redis: Redis 8, now none", "slices of ms: 30, now 20"}},
-	} {
-		c := Benches("a", tt.old, "b", tt.new)
-		where := lockbench.Cases[0].Name
-		if !slices.Equal(c.OnlyOld, []string{tt.only[0] + "/" + where}) || !slices.Equal(c.OnlyNew, []string{tt.only[1] + "/" + where}) || !slices.Equal(c.Unlike, tt.unlike) {
-			t.Errorf("only in one: %v, %v; unlike: %q", c.OnlyOld, c.OnlyNew, c.Unlike)
-		}
-		sides := [2]Side{{"a", tt.old.StartedAt, tt.old.Environment.Commit, tt.old.Complete}, {"b", tt.new.StartedAt, tt.new.Environment.Commit, tt.new.Complete}}
-		if c.Kind != "bench" || c.Schema != Schema || [2]Side{c.Old, c.New} != sides {
-			t.Errorf("%s of schema %d: %+v, want %+v", c.Kind, c.Schema, [2]Side{c.Old, c.New}, sides)
-		}
-		want := map[string]Answer{lockbench.Floor: Same, "setnx": tt.want}
-		for _, x := range c.Costs {
-			if x.Answer != want[x.Name] || x.Where != where || x.Figure == "" || *x.OldRatio <= 0 || *x.NewRatio <= 0 {
-				t.Errorf("answer for %s: %s, want %s: %+v", x.Name, x.Answer, want[x.Name], x)
-			}
-			if x.Name == "setnx" && ((*x.Change > 1) != (tt.want == Slower) || (*x.NewRatio > *x.OldRatio) != (tt.want == Slower) || (*x.New.Median > *x.Old.Median) != (tt.want == Slower)) {
-				t.Errorf("%s: the change is %v, the ratios %v and %v", x.Answer, *x.Change, *x.OldRatio, *x.NewRatio)
-			}
-		}
-		if len(c.Costs) != 2 || c.Worse() != (tt.want == Slower) {
-			t.Errorf("%d costs, worse is %v", len(c.Costs), c.Worse())
-		}
-	}
-}
-
-// TestBenchesOfABrokenLock checks that a lock counts as worse if it had two holders at once only in the new benchmark. Only
-// locks whose violations both benchmarks have counted can change.
-func TestBenchesOfABrokenLock(t *testing.T) {
-	counts := []*int{nil, new(0), new(1), new(3)}
-	words := func(n *int) string {
-		if *n > 0 {
-			return "two holders at once"
-		}
-		return "one holder at a time"
-	}
-	for _, before := range counts {
-		for _, after := range counts {
-			old, now := benchOf("abc", 2, "setnx"), benchOf("abc", 2, "setnx")
-			for _, r := range []*lockbench.Result{old, now} {
-				for i := range r.Rows {
-					r.Rows[i].Violations = nil
-				}
-			}
-			old.Rows[1].Violations, now.Rows[1].Violations = before, after
-			cells := 0
-			var want []Change
-			if before != nil && after != nil {
-				cells = 1
-				if words(before) != words(after) {
-					want = []Change{{Cell: "setnx/" + lockbench.Cases[0].Name, Old: words(before), New: words(after)}}
-				}
-			}
-			c := Benches("a", old, "b", now)
-			worse := len(want) > 0
-			if !slices.Equal(c.Changes, want) || c.Cells != cells || c.Worse() != worse {
-				t.Errorf("%d of %d changed, %+v, worse %v; want %d, %+v, %v", len(c.Changes), c.Cells, c.Changes, c.Worse(), cells, want, worse)
-			}
-			if worse && c.Summary() != "1 of 1 verdicts changed" {
-				t.Errorf("the summary is %q", c.Summary())
-			}
-		}
-	}
-}
-
-// TestSlowerMachine checks that no lock counts as slower if only the machine is slower, because each lock is
-// compared by its ratio to the floor. Only the floor itself is slower.
-func TestSlowerMachine(t *testing.T) {
-	fast, slow := benchOf("abc", 2, "setnx"), benchOf("abc", 2, "setnx")
-	for i := range slow.Slices {
-		slow.Slices[i].P50US *= 3
-	}
-	for i := range slow.Rows {
-		slow.Rows[i].P50US *= 3
-	}
-	for _, x := range Benches("a", fast, "b", slow).Costs {
-		want := map[string]Answer{lockbench.Floor: Slower, "setnx": Same}[x.Name]
-		if x.Answer != want || *x.New.Median < 2**x.Old.Median {
-			t.Errorf("%s: %s, want %s; medians %v and %v", x.Name, x.Answer, want, *x.Old.Median, *x.New.Median)
-		}
-	}
-}
-
 // TestSides checks that a comparison of two runs does not mix up the fields of the two sides.
 func TestSides(t *testing.T) {
 	a, b := &experiment.Run{StartedAt: time.Unix(1, 0), Complete: true}, &experiment.Run{StartedAt: time.Unix(2, 0)}
@@ -646,23 +417,19 @@ func TestSides(t *testing.T) {
 // TestSummary checks the summary for answers of each kind, alone and together.
 func TestSummary(t *testing.T) {
 	for _, tt := range []struct {
-		kind           string
 		cells, changes int
 		answers        []Answer
 		want           string
 	}{
-		{ofRuns, 0, 0, nil, "the results have no test or cost in common"},
-		{ofBenches, 0, 0, []Answer{Same}, "no difference"},
-		{ofRuns, 2, 0, []Answer{Same}, "no difference"},
-		{ofBenches, 0, 0, []Answer{Same, NotShown}, "no difference shown"},
-		{ofRuns, 2, 0, []Answer{NotShown}, "no difference shown"},
-		{ofBenches, 0, 0, []Answer{NotKnown}, "for 1 of 1 costs, it is not known"},
-		{ofRuns, 2, 0, []Answer{NotKnown, Same}, "no verdict changed; for 1 of 2 costs, it is not known"},
-		{ofRuns, 2, 1, nil, "1 of 2 verdicts changed"},
-		{ofBenches, 0, 0, []Answer{Slower, Faster, Faster}, "1 of 3 costs slower; 2 of 3 costs faster"},
-		{ofRuns, 3, 2, []Answer{Slower, NotKnown, NotKnown}, "2 of 3 verdicts changed; 1 of 3 costs slower; for 2 of 3 costs, it is not known"},
+		{0, 0, nil, "the runs have no cell or cost in common"},
+		{2, 0, []Answer{Same}, "no difference"},
+		{2, 0, []Answer{Same, NotShown}, "no difference shown"},
+		{2, 0, []Answer{NotKnown, Same}, "no verdict changed; for 1 of 2 costs, it is not known"},
+		{2, 1, nil, "1 of 2 verdicts changed"},
+		{2, 0, []Answer{Slower, Faster, Faster}, "1 of 3 costs slower; 2 of 3 costs faster"},
+		{3, 2, []Answer{Slower, NotKnown, NotKnown}, "2 of 3 verdicts changed; 1 of 3 costs slower; for 2 of 3 costs, it is not known"},
 	} {
-		c := &Comparison{Kind: tt.kind, Cells: tt.cells, Changes: make([]Change, tt.changes)}
+		c := &Comparison{Cells: tt.cells, Changes: make([]Change, tt.changes)}
 		for _, a := range tt.answers {
 			c.Costs = append(c.Costs, Cost{Answer: a})
 		}
@@ -698,49 +465,6 @@ func TestPeaks(t *testing.T) {
 				if n := len(figures[i].of(cells[side])); m.N != n || !none && (n > 0) != has[side] || !none && has[side] && *m.Median != float64(100*(side+1)) {
 					t.Errorf("peaks %v: %s of cell %d: %+v", has, x.Figure, side, m)
 				}
-			}
-		}
-	}
-}
-
-// TestEveryCaseOfALock checks that costs are matched by both lock and case. It compares benchmarks of two
-// locks in two cases, of which each lacks one of the four costs or none.
-func TestEveryCaseOfALock(t *testing.T) {
-	costs := []lockbench.Figures{
-		{Strategy: "setnx", Case: "uncontended", P50US: 1}, {Strategy: "setnx", Case: "many_keys", OpsPerS: 2},
-		{Strategy: "handoff", Case: "uncontended", P50US: 3}, {Strategy: "handoff", Case: "many_keys", OpsPerS: 4},
-	}
-	without := func(left int) *lockbench.Result {
-		r := new(lockbench.Result)
-		for i, f := range costs {
-			if i != left {
-				r.Slices = append(r.Slices, lockbench.Slice{Figures: f})
-				r.Rows = append(r.Rows, lockbench.Row{Figures: f})
-			}
-		}
-		return r
-	}
-	for old := -1; old < len(costs); old++ {
-		for now := -1; now < len(costs); now++ {
-			c := Benches("a", without(old), "b", without(now))
-			var both, onlyOld, onlyNew []string
-			for i, f := range costs {
-				name := f.Strategy + "/" + f.Case
-				switch {
-				case i != old && i != now:
-					both = append(both, name)
-				case i != old:
-					onlyOld = append(onlyOld, name)
-				case i != now:
-					onlyNew = append(onlyNew, name)
-				}
-			}
-			var compared []string
-			for _, x := range c.Costs {
-				compared = append(compared, x.Name+"/"+x.Where)
-			}
-			if !slices.Equal(compared, both) || !slices.Equal(c.OnlyOld, onlyOld) || !slices.Equal(c.OnlyNew, onlyNew) {
-				t.Errorf("without %d and %d: %v, only %v and %v; want %v, %v and %v", old, now, compared, c.OnlyOld, c.OnlyNew, both, onlyOld, onlyNew)
 			}
 		}
 	}

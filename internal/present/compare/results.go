@@ -6,106 +6,45 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/measure/lockbench"
 	"grablab/internal/testbed/load"
-)
-
-const (
-	ofRuns    = "run"
-	ofBenches = "bench"
 )
 
 // Runs compares two test runs' verdicts and costs. The paths identify the runs in the report.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
-	c := begin(ofRuns, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
-	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), configs(old.Config, now.Config))...)
-	name := func(x experiment.Cell) string { return x.Name().String() }
-	pair(c, old.Cells, now.Cells, name, func(a, b experiment.Cell) {
+	c := &Comparison{
+		Schema: Schema, Old: sideOf(oldPath, old), New: sideOf(newPath, now), Changes: []Change{}, OnlyOld: []string{}, OnlyNew: []string{}, Costs: []Cost{},
+		Unlike: slices.Concat([]string{}, environments(old.Environment, now.Environment), configs(old.Config, now.Config)),
+	}
+	find := func(run *experiment.Run, like experiment.Cell) int {
+		return slices.IndexFunc(run.Cells, func(x experiment.Cell) bool { return x.Name() == like.Name() })
+	}
+	for _, b := range now.Cells {
+		if find(old, b) < 0 {
+			c.OnlyNew = append(c.OnlyNew, b.Name().String())
+		}
+	}
+	for _, a := range old.Cells {
+		i, name := find(now, a), a.Name().String()
+		if i < 0 {
+			c.OnlyOld = append(c.OnlyOld, name)
+			continue
+		}
+		b := now.Cells[i]
 		c.Unlike = catalog.Distinct(append(c.Unlike, settings(a, b)...))
 		c.Cells++
 		if verdictText(a) != verdictText(b) {
-			c.Changes = append(c.Changes, Change{name(a), verdictText(a), verdictText(b), b.Reason})
+			c.Changes = append(c.Changes, Change{name, verdictText(a), verdictText(b), b.Reason})
 		}
 		if a.Fault == catalog.NoFault {
 			c.Costs = append(c.Costs, costsOf(a, b)...)
 		}
-	})
-	c.judge()
-	return c
-}
-
-// Benches compares the costs in two benchmarks, separately for each lock and case. It also compares whether the lock
-// had two holders at once.
-func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
-	c := begin(ofBenches, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
-	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), differ("slices of ms", old.Config.SliceMS, now.Config.SliceMS))...)
-	name := func(x lockbench.Cost) string { return x.Strategy + "/" + x.Case }
-	pair(c, old.Costs(), now.Costs(), name, func(a, b lockbench.Cost) { c.Costs = append(c.Costs, costOf(a, b)) })
-	for _, b := range now.Rows {
-		for _, a := range old.Rows {
-			if a.Strategy != b.Strategy || a.Case != b.Case || a.Violations == nil || b.Violations == nil {
-				continue
-			}
-			c.Cells++
-			if was, is := exclusion(a), exclusion(b); was != is {
-				c.Changes = append(c.Changes, Change{Cell: b.Strategy + "/" + b.Case, Old: was, New: is})
-			}
-		}
 	}
 	c.judge()
 	return c
 }
 
-// exclusion tells whether a lock ever had two holders at once.
-func exclusion(row lockbench.Row) string {
-	if *row.Violations > 0 {
-		return "two holders at once"
-	}
-	return "one holder at a time"
-}
-
-func begin(kind string, old, now Side) *Comparison {
-	return &Comparison{
-		Schema: Schema, Kind: kind, Old: old, New: now, Unlike: []string{}, Changes: []Change{}, OnlyOld: []string{}, OnlyNew: []string{}, Costs: []Cost{},
-	}
-}
-
-// pair calls a function for each name in both lists, and records the names that are in only one of
-// them.
-func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, b T)) {
-	find := func(list []T, like T) int {
-		return slices.IndexFunc(list, func(x T) bool { return name(x) == name(like) })
-	}
-	for _, b := range now {
-		if find(old, b) < 0 {
-			c.OnlyNew = append(c.OnlyNew, name(b))
-		}
-	}
-	for _, a := range old {
-		if i := find(now, a); i >= 0 {
-			both(a, now[i])
-		} else {
-			c.OnlyOld = append(c.OnlyOld, name(a))
-		}
-	}
-}
-
-// costOf compares a lock's cost in two benchmarks. For the baseline, the two PINGs, it compares
-// absolute times, which show whether the machine has become slower.
-func costOf(a, b lockbench.Cost) Cost {
-	x := Cost{
-		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
-		OldRatio: a.MedianRatio, NewRatio: b.MedianRatio, old: a.OverFloor, new: b.OverFloor,
-	}
-	if a.Strategy == lockbench.Floor {
-		x.old, x.new = a.Values, b.Values
-	}
-	if len(x.old) == 0 || len(x.new) == 0 { // only the medians are known
-		x.Old, x.New = Measured{Median: a.Median}, Measured{Median: b.Median}
-		x.old, x.new = knownValues(a.Median), knownValues(b.Median)
-		x.Why = fmt.Sprintf("there are no measurements to test: put %s next to both results", lockbench.SlicesFile)
-	}
-	return x
+func sideOf(path string, run *experiment.Run) Side {
+	return Side{path, run.StartedAt, run.Environment.Commit, run.Complete}
 }
 
 // figure is a kind of cost to compare between two runs. Its last field reads the values from a test
@@ -136,7 +75,7 @@ func costsOf(a, b experiment.Cell) (costs []Cost) {
 		figures = peakFigures
 	}
 	for _, f := range figures {
-		x := Cost{Name: a.Strategy, Figure: f.name, old: f.of(a), new: f.of(b), more: f.more}
+		x := Cost{Strategy: a.Strategy, Figure: f.name, old: f.of(a), new: f.of(b), more: f.more}
 		x.Old, x.New = measure(x.old), measure(x.new)
 		if x.Old.N+x.New.N > 0 {
 			costs = append(costs, x)

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,25 +10,25 @@ import (
 	"grablab/internal/present/compare"
 )
 
-// ComparedText writes a comparison of two results for a terminal.
+// ComparedText writes a comparison of two runs for a terminal.
 func ComparedText(w io.Writer, c *compare.Comparison) error { return comparedDocument(c).text(w, 1) }
 
-// ComparedMarkdown writes a comparison of two results as a Markdown document.
+// ComparedMarkdown writes a comparison of two runs as a Markdown document.
 func ComparedMarkdown(w io.Writer, c *compare.Comparison) error {
 	return comparedDocument(c).markdown(w)
 }
 
-// ComparedJSON writes a comparison of two results as JSON.
+// ComparedJSON writes a comparison of two runs as JSON.
 func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c) }
 
 func comparedDocument(c *compare.Comparison) document {
 	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
 	if len(c.Unlike) > 0 {
-		d.Head = append(d.Head, "UNLIKE: the two results were not measured alike, which may explain the differences: "+strings.Join(c.Unlike, "; "))
+		d.Head = append(d.Head, "UNLIKE: the two runs were not measured alike, which may explain the differences: "+strings.Join(c.Unlike, "; "))
 	}
 	d.Head = append(d.Head, c.Summary(), catalog.Footnote)
 	d.add(changes(c))
-	d.add(costTables(c)...)
+	d.add(section{Title: "Costs under no fault", Table: tableOf(comparedColumns, c.Costs)})
 	d.explain()
 	d.add(section{Lines: unknownCosts(c)})
 	return d
@@ -64,30 +63,14 @@ func changes(c *compare.Comparison) section {
 }
 
 var comparedColumns = []column[compare.Cost]{
-	text("strategy", func(x compare.Cost) string { return x.Name }),
+	text("strategy", func(x compare.Cost) string { return x.Strategy }),
 	text("cost", func(x compare.Cost) string { return x.Figure }),
 	number("", "old", func(x compare.Cost) string { return interval(x.Old) }),
 	number("", "new", func(x compare.Cost) string { return interval(x.New) }),
-	number("x floor", "old", func(x compare.Cost) string { return optional(x.OldRatio, ratio) }),
-	number("x floor", "new", func(x compare.Cost) string { return optional(x.NewRatio, ratio) }),
 	number("", "change", change),
 	number("", "p", func(x compare.Cost) string { return optional(x.P, pValue) }),
 	number("", "n", sizes),
 	text("answer", func(x compare.Cost) string { return string(x.Answer) }),
-}
-
-// costTables returns a table of costs for runs, and a table for each case of a benchmark.
-func costTables(c *compare.Comparison) []section {
-	columns := comparedColumns
-	if c.Kind != "bench" {
-		columns = catalog.Filter(columns, func(h column[compare.Cost]) bool { return h.Group != "x floor" })
-	}
-	var sections []section
-	for _, where := range catalog.Distinct(catalog.Map(c.Costs, func(x compare.Cost) string { return x.Where })) {
-		costs := catalog.Filter(c.Costs, func(x compare.Cost) bool { return x.Where == where })
-		sections = append(sections, section{Title: cmp.Or(where, "Costs under no fault"), Table: tableOf(columns, costs)})
-	}
-	return sections
 }
 
 // interval formats a median with its confidence interval, such as "7.31 [7.02, 7.90]". With too few
