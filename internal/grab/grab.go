@@ -17,6 +17,7 @@ import (
 	"grablab/internal/tap"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 )
 
 // Request is a driver's request to grab one order.
@@ -63,11 +64,11 @@ func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, 
 	}
 }
 
-func describe(span *trace.Span, ans Answer) {
-	if span == nil {
+func describe(span trace.Span, ans Answer) {
+	if !span.IsRecording() {
 		return
 	}
-	span.Set(
+	span.SetAttributes(
 		attribute.Int64("order", ans.Order), attribute.Int64("driver", ans.Driver), attribute.String("strategy", ans.Strategy),
 		attribute.String("token", ans.Token), attribute.Int64("fence", int64(ans.Fence)),
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
@@ -95,7 +96,7 @@ type attempt struct {
 	fence        uint64
 	waited, held time.Duration
 
-	span *trace.Span // the span of the current phase; nil without a Tracer
+	span trace.Span // the span of the current phase
 }
 
 // maxRepairs limits how often one request raises the fencing token counter. Once is enough, unless
@@ -432,7 +433,7 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 		v := errorAnswerTo(err)
 		e.Code, e.Note = history.Code(cmp.Or(v.reason, string(v.outcome))), err.Error()
 		if v.outcome == Failed || v.outcome == Timeout {
-			a.span.Fail(e.Note)
+			a.span.SetStatus(codes.Error, e.Note)
 		}
 	}
 	a.cfg.History.Record(e)

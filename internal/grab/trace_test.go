@@ -105,7 +105,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("the first trace lacks %s: %q", want, names[false])
 		}
 	}
-	for _, want := range []string{"/grab", "grab/acquire", "acquire/redis", "acquire/wait", "grab/read", "grab/release", "release/redis"} {
+	for _, want := range []string{"/grab", "grab/acquire", "acquire/redis", "grab/read", "grab/release", "release/redis"} {
 		if !slices.Contains(names[true], want) {
 			t.Errorf("the second trace lacks %s: %q", want, names[true])
 		}

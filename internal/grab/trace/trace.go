@@ -3,8 +3,7 @@
 //
 // Each grab is one trace. The span "driver" covers the load generator's request, and the span
 // "grab" covers the service's work. The children of "grab" are its phases: acquire, read, work,
-// claim and release. Each remote call is a child of its phase, and is named after the server. A
-// "wait" span is a pause between two calls in an acquire.
+// claim and release. Each remote call is a child of its phase, and is named after the server.
 package trace
 
 import (
@@ -14,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"grablab/internal/tap"
@@ -35,12 +33,9 @@ const (
 	Driver = "driver"
 	Grab   = "grab"
 	Work   = "work"
-	Wait   = "wait"
 )
 
 const (
-	// minWait is the shortest pause between two calls that is recorded as a span.
-	minWait = time.Millisecond
 	// queueSize is how many spans may be queued. Further spans are dropped.
 	queueSize = 1 << 16
 	// closeTimeout limits how long Close waits for the collector.
@@ -117,51 +112,20 @@ func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	}
 }
 
-// Span is a span that has started and not ended. A nil Span does nothing.
-type Span struct {
-	span  trace.Span
-	waits *waits // records pauses in the acquire phase; nil for other spans
-}
+// Span is a span that has started and not ended.
+type Span = trace.Span
 
 // kinds maps spans that cross a process boundary to their OpenTelemetry kind. All other spans have
 // the default, internal.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
-// Begin starts a child of the span in ctx. The returned context contains the new span.
-func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
+// Begin starts a child of the span in ctx. The returned context contains the new span. A nil Tracer
+// returns a span that does nothing.
+func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, Span) {
 	if t == nil {
-		return ctx, nil
+		return ctx, trace.SpanFromContext(ctx)
 	}
-	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kinds[name]))
-	s := &Span{span: span}
-	if name == string(tap.Acquire) {
-		s.waits = &waits{tracer: t.tracer, ctx: ctx, since: time.Now()}
-		ctx = context.WithValue(ctx, waitsKey{}, s.waits)
-	}
-	return ctx, s
-}
-
-// Set adds attributes to the span, which must not be nil.
-func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
-
-// Fail marks the span as failed.
-func (s *Span) Fail(text string) {
-	if s != nil {
-		s.span.SetStatus(codes.Error, text)
-	}
-}
-
-// End ends the span. In the acquire phase, it first creates a span for the pause since the last
-// call.
-func (s *Span) End() {
-	if s == nil {
-		return
-	}
-	s.waits.update(func() {
-		s.waits.waitedLocked()
-		s.waits.ended = true
-	})
-	s.span.End()
+	return t.tracer.Start(ctx, name, trace.WithSpanKind(kinds[name]))
 }
 
 // Tap returns a tap that creates a span for each remote call in a grab. If next is not nil, the
@@ -178,15 +142,6 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			return send(ctx)
 		}
-		w, _ := ctx.Value(waitsKey{}).(*waits)
-		w.update(func() {
-			w.waitedLocked()
-			w.calls++
-		})
-		defer w.update(func() {
-			w.calls--
-			w.since = time.Now()
-		})
 		ctx, span := t.tracer.Start(ctx, op.Target, trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithAttributes(attribute.String("phase", string(op.Phase))))
 		defer span.End()
@@ -196,37 +151,4 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 		}
 		return err
 	}
-}
-
-type waitsKey struct{}
-
-// waits creates a span for each pause between two calls in an acquire. A nil waits does nothing.
-type waits struct {
-	tracer trace.Tracer
-	ctx    context.Context
-
-	mu    sync.Mutex
-	calls int       // the number of running calls
-	since time.Time // the end of the last call
-	ended bool      // whether the acquire has ended; later calls belong to renewals
-}
-
-// update calls change while holding the mutex. It does nothing if w is nil.
-func (w *waits) update(change func()) {
-	if w != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		change()
-	}
-}
-
-// waitedLocked creates a span for the time since the last call. It does nothing if that time is
-// shorter than minWait, if a call is running, or if the acquire has ended.
-func (w *waits) waitedLocked() {
-	now := time.Now()
-	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {
-		return
-	}
-	_, span := w.tracer.Start(w.ctx, Wait, trace.WithTimestamp(w.since))
-	span.End(trace.WithTimestamp(now))
 }

@@ -21,6 +21,7 @@ import (
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 )
 
 // Config determines the size and rate of a load. Attack ignores Orders, Drivers and Duration: the caller
@@ -167,15 +168,15 @@ func traced(t *trace.Tracer, shape *target.Shape, next http.RoundTripper) http.R
 		if shape.NamesOrders() {
 			order = attribute.String("order", shape.OrderText(r.Order))
 		}
-		span.Set(order, attribute.Int64("driver", r.Driver))
+		span.SetAttributes(order, attribute.Int64("driver", r.Driver))
 		req = req.Clone(ctx)
 		t.Inject(ctx, req.Header)
 		resp, err := next.RoundTrip(req)
 		if err != nil {
-			span.Fail(err.Error())
+			span.SetStatus(codes.Error, err.Error())
 			return resp, err
 		}
-		span.Set(attribute.Int("http.response.status_code", resp.StatusCode))
+		span.SetAttributes(attribute.Int("http.response.status_code", resp.StatusCode))
 		return resp, nil
 	})
 }
