@@ -65,7 +65,7 @@ func (m *Mem) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	defer t.end()
-	o := t.rows[0]
+	o := m.orders[id-1]
 	switch {
 	case ctx.Err() != nil:
 		return Order{}, ctx.Err()
@@ -128,7 +128,7 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
-	rows  []*memOrder   // the rows that the open transaction has locked; empty without a transaction
+	rows  []memLock     // the rows that the open transaction has locked; empty without a transaction
 	names []memLock
 }
 
@@ -142,14 +142,10 @@ func (t *memTx) lockRow(ctx context.Context, id int64, timeout <-chan time.Time)
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()
 	o, err := t.m.find(id)
-	if err != nil || slices.Contains(t.rows, o) {
-		return err == nil, err
+	if err != nil {
+		return false, err
 	}
-	ok, err := t.take(ctx, o.row, timeout)
-	if ok {
-		t.rows = append(t.rows, o)
-	}
-	return ok, err
+	return t.take(ctx, &t.rows, o.row, timeout)
 }
 
 func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
@@ -163,14 +159,7 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 		l = newMemLock()
 		t.m.names[name] = l
 	}
-	if slices.Contains(t.names, l) {
-		return true, nil
-	}
-	ok, err := t.take(ctx, l, timerFor(wait))
-	if ok {
-		t.names = append(t.names, l)
-	}
-	return ok, err
+	return t.take(ctx, &t.names, l, timerFor(wait))
 }
 
 func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
@@ -262,8 +251,8 @@ func (t *memTx) release() {
 
 // end finishes the transaction and releases its locks.
 func (t *memTx) end() {
-	for _, r := range t.rows {
-		<-r.row
+	for _, l := range t.rows {
+		<-l
 	}
 	t.rows = nil
 }
@@ -277,9 +266,12 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for a lock until the timeout, or without a limit if timeout is nil. It unlocks the
-// store's mutex while it waits.
-func (t *memTx) take(ctx context.Context, l memLock, timeout <-chan time.Time) (got bool, err error) {
+// take adds a lock to held, unless held already contains it. It waits for the lock until the timeout,
+// or without a limit if timeout is nil. While it waits, it unlocks the store's mutex.
+func (t *memTx) take(ctx context.Context, held *[]memLock, l memLock, timeout <-chan time.Time) (got bool, err error) {
+	if slices.Contains(*held, l) {
+		return true, nil
+	}
 	select {
 	case l <- struct{}{}:
 		got = true
@@ -294,10 +286,15 @@ func (t *memTx) take(ctx context.Context, l memLock, timeout <-chan time.Time) (
 		}
 		t.m.mu.Lock()
 	}
-	if err = t.alive(ctx); err != nil && got {
+	err = t.alive(ctx)
+	switch {
+	case got && err == nil:
+		*held = append(*held, l)
+		return true, nil
+	case got:
 		<-l
 	}
-	return got && err == nil, err
+	return false, err
 }
 
 // timerFor returns a channel that becomes readable after wait, rounded up to whole seconds as in a
