@@ -48,9 +48,9 @@ type settings struct {
 	spec          target.Spec // how to call the service under test
 	targetFile    string
 	ledgerQuery   string
-	expectations  string // file with expected verdicts that replace those in the registry of strategies
-	strategyWords []string
-	allFaults     bool // whether -faults contains the word all
+	expectations  string   // file with expected verdicts that replace those in the registry of strategies
+	strategyWords []string // the words of -strategies: names of strategies and groups
+	allFaults     bool     // whether -faults contains the word all
 
 	line           *flags.Line
 	places         map[string]string // file and line of each flag that the target file sets
@@ -71,7 +71,7 @@ func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
 			flags.New("scenario", "NAME", "predefined load, whose values other flags override: "+flags.Join(scenarioNames()), flags.One(&s.Scenario, flags.OneOf(scenarioNames()...))),
-			flags.New("strategies", "A,B,…", "strategies to run, in this order. The words core, all and peers (the libraries) name groups. With -targets, use the names that the targets use (default core)", flags.One(&s.Strategies, s.chooseStrategies)),
+			flags.New("strategies", "A,B,…", "strategies to run, in this order. The words core, all and peers (the libraries) name groups. With -targets, use the names that the targets use (default core)", flags.One(&s.strategyWords, flags.Names)),
 			flags.New("faults", "A,B,…", "faults to inject, one at a time. Each strategy runs once under each fault. The word all means every fault (default none)", flags.One(&s.Faults, s.parseFaults)),
 			flags.New("only", "STRATEGY/FAULT", "run only this cell, which is one strategy under one fault (repeatable)", flags.Many(&s.Only, parseCell)),
 			flags.New("at", "POINT", `inject faults only at this point in a grab, such as "before claim 1" or "waiting: after acquire 2". Reports list the points`, flags.One(&s.At, flags.Pointer(fault.ParsePoint))),
@@ -252,15 +252,6 @@ func parseAssert(text string) (experiment.Assert, error) {
 
 func scenarioNames() []string {
 	return catalog.Map(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
-}
-
-// chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service
-// may have other strategies. For a run with our own strategies, chooseNames rejects them.
-func (s *settings) chooseStrategies(text string) (list []lock.Strategy, err error) {
-	if s.strategyWords, err = flags.Names(text); err == nil {
-		list, _ = parseStrategies(text)
-	}
-	return list, err
 }
 
 // parseStrategies parses names of strategies and of the groups "core", "all" and "peers". The group "all"

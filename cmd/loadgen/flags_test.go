@@ -201,7 +201,7 @@ func TestFlagsOverrideScenarios(t *testing.T) {
 			}
 			want := defaults(scenario)
 			want.Seed = 1
-			if err := want.parse(base); err != nil {
+			if err := errors.Join(want.parse(base), want.chooseNames()); err != nil {
 				t.Fatal(err)
 			}
 			sample.want(want)

@@ -35,15 +35,31 @@ func (s *settings) validate() error {
 
 // chooseNames sets the strategies to run. It accepts unknown names only if the run tests the user's
 // service.
-func (s *settings) chooseNames() error {
-	if !s.TestsService() {
-		return s.checkNames()
+func (s *settings) chooseNames() (err error) {
+	if s.strategyWords != nil {
+		if s.Strategies, err = parseStrategies(strings.Join(s.strategyWords, ",")); err != nil && !s.TestsService() {
+			return fmt.Errorf("%s: %w", s.line.Label("strategies"), err)
+		}
 	}
+	if s.TestsService() {
+		s.nameServiceStrategies()
+		return nil
+	}
+	for _, c := range s.Only {
+		if _, err := findStrategy(c.Strategy); err != nil {
+			return fmt.Errorf("%s: %w", flags.Label("only", c.String()), err)
+		}
+	}
+	return nil
+}
+
+// nameServiceStrategies names the strategies of the user's service to test. No name means all of them.
+func (s *settings) nameServiceStrategies() {
 	for _, word := range catalog.Distinct(slices.Concat(s.strategyWords, catalog.Map(s.Only, strategyOf))) {
 		switch word {
 		case "all":
 			s.Target.Strategies = nil
-			return nil
+			return
 		case "core":
 			s.Target.Strategies = append(s.Target.Strategies, core...)
 		case "peers":
@@ -52,22 +68,6 @@ func (s *settings) chooseNames() error {
 			s.Target.Strategies = append(s.Target.Strategies, word)
 		}
 	}
-	return nil
-}
-
-// checkNames returns an error if -strategies or -only names an unknown strategy.
-func (s *settings) checkNames() error {
-	if s.strategyWords != nil {
-		if _, err := parseStrategies(strings.Join(s.strategyWords, ",")); err != nil {
-			return fmt.Errorf("%s: %w", s.line.Label("strategies"), err)
-		}
-	}
-	for _, c := range s.Only {
-		if _, err := findStrategy(c.Strategy); err != nil {
-			return fmt.Errorf("%s: %w", flags.Label("only", c.String()), err)
-		}
-	}
-	return nil
 }
 
 func strategyOf(c experiment.CellName) string { return c.Strategy }
