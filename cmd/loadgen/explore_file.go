@@ -184,12 +184,3 @@ func writeOverlay(dir, lockDir, file string, variables []string) (path string, e
 	path = filepath.Join(dir, "overlay.json")
 	return path, os.WriteFile(path, overlay, 0o600)
 }
-
-// program returns the command that started this program. Messages use it when they suggest a
-// command line.
-func program() string {
-	if strings.Contains(os.Args[0], "/go-build") { // the program was started by go run
-		return "go run ./cmd/loadgen"
-	}
-	return os.Args[0]
-}

@@ -6,18 +6,16 @@
 // into settings, check that the flags fit together, and call the package that does the work. The
 // run command fills a table. Each cell of the table is the test of one strategy under one fault.
 // flags.go defines its flags, and validate.go checks that they fit together, by the rules in rules.json.
+// command.go contains what all commands share.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"grablab/internal/flags"
 	_ "grablab/internal/grab/lock/peers" // registers lock.Peers
@@ -35,52 +33,6 @@ func main() {
 	logging.Disable() // otherwise, go-redis logs errors about servers that a fault has stopped
 	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
 	os.Exit(conclude(err, os.Stderr))
-}
-
-// exitCode is an error that only sets the exit code, because the reason was already printed.
-type exitCode int
-
-func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
-
-// These are the exit codes of loadgen. For an error that is not an exitCode, loadgen exits with
-// exitUsage if the error is a usage error, and with exitFailed otherwise.
-const (
-	exitDone        exitCode = 0
-	exitFailed      exitCode = 1 // loadgen itself failed
-	exitUsage       exitCode = 2
-	exitAssert      exitCode = 3 // an -assert condition does not hold, or the result is not as expected
-	exitInterrupted exitCode = 130
-)
-
-// conclude returns the exit code for err, and prints err unless the command has already done so.
-func conclude(err error, stderr io.Writer) int {
-	var code exitCode
-	switch {
-	case err == nil:
-		return int(exitDone)
-	case errors.As(err, &code):
-		return int(code)
-	case isClosed(os.Stdout) && errors.Is(err, syscall.EPIPE): // no one reads the output any more
-		return int(exitInterrupted)
-	case errors.Is(err, flags.ErrUsage):
-		text := withoutPrefix(err, flags.ErrUsage).Error()
-		fmt.Fprintf(stderr, "loadgen: %s\n", unquotedBreak.ReplaceAllString(text, "; $1"))
-		return int(exitUsage)
-	}
-	fmt.Fprintf(stderr, "loadgen: %v\n", err)
-	return int(exitFailed)
-}
-
-// unquotedBreak matches a line break that separates two errors. A line break in the quoted output
-// of a process does not match, because those lines are indented.
-var unquotedBreak = regexp.MustCompile(`\n(\S)`)
-
-// withoutPrefix returns err without the text of sentinel at the beginning of its message.
-func withoutPrefix(err, sentinel error) error {
-	if err == nil {
-		return nil
-	}
-	return errors.New(strings.TrimPrefix(err.Error(), sentinel.Error()+": "))
 }
 
 type command struct {
@@ -143,25 +95,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	return flags.Usage("%w", flags.Unknown("command", args[0], visible))
-}
-
-// subcommand returns a function that parses a command's arguments, and then executes the command or
-// prints its help. A signal stops the command.
-func subcommand[S any](
-	parse func([]string) (S, error), help func(w io.Writer, topic string),
-	execute func(S, context.Context, io.Writer, io.Writer) error,
-) func(context.Context, []string, io.Writer, io.Writer) error {
-	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-		s, err := parse(args)
-		if wanted, ok := errors.AsType[flags.HelpError](err); ok {
-			help(stdout, wanted.Topic)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		ctx, stop := untilSignal(ctx)
-		defer stop()
-		return execute(s, ctx, stdout, stderr)
-	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -57,16 +56,6 @@ func renderAll[T any](w io.Writer, formats []format[T], name string, all []T) er
 		}
 	}
 	return nil
-}
-
-// orInterrupted returns err unless the user has interrupted the command. In that case, it prints
-// "interrupted", followed by the text in left, and returns exitInterrupted.
-func orInterrupted(err error, stderr io.Writer, left string, args ...any) error {
-	if !errors.Is(err, context.Canceled) {
-		return err
-	}
-	fmt.Fprintf(stderr, "interrupted"+left+"\n", args...)
-	return exitInterrupted
 }
 
 // replaceFile writes a file atomically, and creates its folder if necessary.

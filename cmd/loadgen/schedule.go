@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/flags"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/replay"
+	"grablab/internal/testbed/infile"
+)
+
+// runSchedule replays a schedule on real servers. It prints whether the schedule violated the
+// property that it was written to violate.
+func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
+	cfg, forced, err := s.force(ctx, stdout, stderr)
+	if err != nil {
+		return orInterrupted(err, stderr, " before the schedule ended, so there is no result")
+	}
+	return concludeSchedule(stdout, cfg, forced)
+}
+
+// force makes real servers follow the schedule step by step, and prints each step as it happens.
+func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
+	if cfg, err = s.replayConfig(); err != nil {
+		return cfg, forced, flags.Usage("-schedule: %w", err)
+	}
+	if cfg.Exe, err = os.Executable(); err != nil {
+		return cfg, forced, err
+	}
+	cfg.Out, cfg.Log = stdout, stderr
+	if s.quiet {
+		cfg.Log = io.Discard
+	}
+	fmt.Fprintf(stdout, "%s on real servers, with %s\n\n", s.schedule, cfg.Strategy.Name)
+	forced, err = replay.Run(ctx, cfg)
+	return cfg, forced, err
+}
+
+// parseSchedule parses a schedule file. It replaces an old name of a property with the current name.
+func parseSchedule(file string, text []byte) (s schedule.Schedule, err error) {
+	if s, err = schedule.Parse(string(text)); err != nil {
+		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
+	}
+	property, ok := catalog.FindProperty(s.Property)
+	switch {
+	case ok:
+		s.Property = property.Name
+	case s.Property != "":
+		known := catalog.Map(catalog.Properties, func(p catalog.Property) string { return p.Name })
+		return s, fmt.Errorf("%s: %w", file, flags.Unknown("property", s.Property, known))
+	}
+	if _, ok := catalog.FindMode(s.Mode); s.Mode != "" && !ok {
+		known := catalog.Map(catalog.Modes, func(m catalog.Mode) string { return m.ID })
+		return s, fmt.Errorf("%s: %w", file, flags.Unknown("failure mode", s.Mode, known))
+	}
+	return s, nil
+}
+
+// replayConfig reads the schedule file and selects the strategy to replay it with.
+func (s *settings) replayConfig() (cfg replay.Config, err error) {
+	text, err := infile.Read(s.schedule, infile.Small)
+	if err != nil {
+		return cfg, err
+	}
+	if cfg.Schedule, err = parseSchedule(s.schedule, text); err != nil {
+		return cfg, err
+	}
+	cfg.Lines = schedule.StepLines(string(text))
+	if s.given("strategies") {
+		cfg.Strategy = s.Strategies[0]
+		return cfg, nil
+	}
+	cfg.Strategy, err = lock.Find(cfg.Schedule.Strategy)
+	return cfg, err
+}
+
+// concludeSchedule prints the result of a replay. It returns exitAssert if the schedule file
+// predicts another result.
+func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
+	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
+	verb := "keeps"
+	if f.Violated {
+		verb = "violates"
+	}
+	fmt.Fprintf(w, "\n%s %s %s: %s\n", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why)
+	if f.LeftOut > 0 {
+		fmt.Fprintf(w, "%d of %d steps were skipped, because %s does not reach them\n", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name)
+	}
+	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && sameStrategy && f.Violated {
+		fmt.Fprintf(w, "%s: %s\ncure: %s (%s)\n", mode.ID, mode.Name, mode.Cure, mode.In)
+	}
+	if sameStrategy != f.Violated {
+		return exitAssert
+	}
+	return nil
+}
