@@ -14,7 +14,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-func parseCheck(args []string) (*settings, error) {
+func parseCheck(args []string) (*runSettings, error) {
 	s, err := parseRun(args)
 	if err == nil && !s.TestsService() {
 		err = flags.Usage("check: no service is named: add -target-file FILE, -service COMMAND or -targets URL,URL")
@@ -23,18 +23,18 @@ func parseCheck(args []string) (*settings, error) {
 }
 
 // printNote prints the note about the service, if there is one.
-func (s *settings) printNote(stderr io.Writer) {
+func (s *runSettings) printNote(stderr io.Writer) {
 	if s.note != "" {
 		fmt.Fprintln(stderr, s.note)
 	}
 }
 
 func checkFlags() []flags.Flag {
-	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
+	return slices.DeleteFunc(new(runSettings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
 
 // check sends a few test requests to the user's service and prints the findings.
-func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
+func (s *runSettings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	s.printNote(stderr)
 	s.Log = stderr
 	var failed error
@@ -58,7 +58,7 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 // checkPreflight returns an error if the test requests have shown a problem that would make all tests
 // of the strategy useless. A problem that affects only tests with a fault is accepted if the run also has
 // tests without one. experiment.Execute calls it through Config.Inspected.
-func (s *settings) checkPreflight(p experiment.Preflight) error {
+func (s *runSettings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || !s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }) {
 			return &problem
@@ -69,7 +69,7 @@ func (s *settings) checkPreflight(p experiment.Preflight) error {
 
 // refusal turns errors that the user can fix, such as a problem with the service, into usage
 // errors. It returns other errors unchanged.
-func (s *settings) refusal(err error) error {
+func (s *runSettings) refusal(err error) error {
 	if problem, ok := errors.AsType[*experiment.Problem](err); ok {
 		return flags.Usage("%s", s.problem(*problem))
 	}
@@ -78,7 +78,7 @@ func (s *settings) refusal(err error) error {
 
 // problem returns a message about p that names the flag, or the line of the target file, to
 // correct.
-func (s *settings) problem(p experiment.Problem) string {
+func (s *runSettings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
 		return strings.TrimPrefix(s.line.Label(p.Key), "-target-file: ") + ": " + p.Text

@@ -164,7 +164,7 @@ func TestPreflightKeepsCellsWithoutFault(t *testing.T) {
 		{[]catalog.Fault{catalog.NoFault, catalog.Crash}, false},
 		{[]catalog.Fault{catalog.Crash}, true},
 	} {
-		s := &settings{}
+		s := &runSettings{}
 		s.Service, s.Faults = &fleet.Service{}, tt.faults
 		if err := s.checkPreflight(p); (err != nil) != tt.stops {
 			t.Errorf("%v: %v, want an error: %v", tt.faults, err, tt.stops)

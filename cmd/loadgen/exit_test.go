@@ -38,11 +38,11 @@ func TestBadResultAnywhere(t *testing.T) {
 	}
 	unsafe := func(c *experiment.Cell) { *c.DoubleGrabs, c.Verdict = 1, catalog.Unsafe }
 	unknown := func(c *experiment.Cell) { c.DoubleGrabs, c.Verdict = nil, catalog.Unknown }
-	runOf := func(s *settings, run *experiment.Run, err error) error {
+	runOf := func(s *runSettings, run *experiment.Run, err error) error {
 		return s.conclude(run, err, &folder{begun: true}, io.Discard, io.Discard)
 	}
-	asserting := func(claims ...string) *settings {
-		s := new(settings)
+	asserting := func(claims ...string) *runSettings {
+		s := new(runSettings)
 		for _, text := range claims {
 			a, err := parseAssert(text)
 			if err != nil {
@@ -52,14 +52,14 @@ func TestBadResultAnywhere(t *testing.T) {
 		}
 		return s
 	}
-	comparing := func(with catalog.Verdict) *settings {
+	comparing := func(with catalog.Verdict) *runSettings {
 		var before []target.Expectation
 		for _, name := range names {
 			before = append(before, target.Expectation{Strategy: name, Fault: catalog.NoFault, Verdict: with})
 		}
-		return &settings{baseline: report.NewBaseline(before)}
+		return &runSettings{baseline: report.NewBaseline(before)}
 	}
-	both := func(s, other *settings) *settings {
+	both := func(s, other *runSettings) *runSettings {
 		s.asserts = other.asserts
 		return s
 	}
@@ -87,7 +87,7 @@ func TestBadResultAnywhere(t *testing.T) {
 		{"a claim that holds, and a baseline that was safe", func(bad int, err error) error {
 			return runOf(both(comparing(catalog.Safe), asserting("double_grabs<=1")), cells(bad, unsafe), err)
 		}, exitAssert, 0, true},
-		{"cells that cannot be measured", func(bad int, err error) error { return runOf(new(settings), cells(bad, unknown), err) }, exitDone, exitFailed, true},
+		{"cells that cannot be measured", func(bad int, err error) error { return runOf(new(runSettings), cells(bad, unknown), err) }, exitDone, exitFailed, true},
 		{"lost shards", func(bad int, _ error) error {
 			return incomplete(nil, make([]string, bits.OnesCount(uint(bad))), io.Discard)
 		}, exitFailed, 0, false},

@@ -27,8 +27,9 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// settings holds the parsed flags of the run command.
-type settings struct {
+// runSettings holds the flags of the run command, and what follows from them. The commands check and merge
+// use it too, because they take some of the same flags.
+type runSettings struct {
 	experiment.Config
 	asserts []experiment.Assert
 	format  string
@@ -59,7 +60,7 @@ type settings struct {
 }
 
 // given reports whether the user set this flag on the command line or in the target file.
-func (s *settings) given(name string) bool { return s.line.Given(name) }
+func (s *runSettings) given(name string) bool { return s.line.Given(name) }
 
 type flagGroup struct {
 	title string
@@ -67,7 +68,7 @@ type flagGroup struct {
 }
 
 // groups returns all flags of the run command, grouped as in its help.
-func (s *settings) groups() []flagGroup {
+func (s *runSettings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
 			flags.New("scenario", "NAME", "predefined load, whose values other flags override: "+flags.Join(scenarioNames()), flags.One(&s.Scenario, flags.OneOf(scenarioNames()...))),
@@ -126,13 +127,13 @@ func (s *settings) groups() []flagGroup {
 	}
 }
 
-func (s *settings) flags() []flags.Flag {
+func (s *runSettings) flags() []flags.Flag {
 	return slices.Concat(catalog.Map(s.groups(), func(g flagGroup) []flags.Flag { return g.flags })...)
 }
 
 // targetFlags returns the flags that describe the user's service, which are also the keys of a
 // target file.
-func (s *settings) targetFlags() []flags.Flag {
+func (s *runSettings) targetFlags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("service", "COMMAND", "command that starts one instance of your service. loadgen runs it once for each instance, with the servers of -stack local behind proxies. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, flags.Pointer(fleet.ParseService))),
 		flags.New("ready", "PATH", "with -service: an instance is ready once this path returns 2xx (default: once it accepts connections)", flags.One(&s.ready, parseReady)),
@@ -181,8 +182,8 @@ var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 const defaultWorkers = 4
 
 // defaults returns the default settings for a scenario, which flags can override.
-func defaults(scenario string) *settings {
-	s := &settings{Config: experiment.Defaults(scenario), format: "text", line: new(flags.Line), places: map[string]string{}}
+func defaults(scenario string) *runSettings {
+	s := &runSettings{Config: experiment.Defaults(scenario), format: "text", line: new(flags.Line), places: map[string]string{}}
 	s.Stack.Kind, s.Workers = stack.Embedded, defaultWorkers
 	s.Strategies, _ = parseStrategies("core")
 	return s
@@ -286,7 +287,7 @@ func findStrategy(name string) (lock.Strategy, error) {
 }
 
 // parseFaults parses names of faults, or "all". It returns the faults in catalog order.
-func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
+func (s *runSettings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	s.allFaults = false // forget an earlier -faults flag
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {

@@ -24,7 +24,7 @@ import (
 
 // parseRun parses the flags of the run command. It returns a flags.HelpError for -h, and an error
 // that wraps flags.ErrUsage for invalid flags.
-func parseRun(args []string) (*settings, error) {
+func parseRun(args []string) (*runSettings, error) {
 	if share := shard.FromEnv(os.Getenv); share != "" {
 		args = append([]string{"-shard=" + share}, args...)
 	}
@@ -52,7 +52,7 @@ func parseRun(args []string) (*settings, error) {
 
 // sumFiles computes checksums of the files that some flags name, so that a resumed run can find out whether they have
 // changed. It returns an error if one of them has.
-func (s *settings) sumFiles() error {
+func (s *runSettings) sumFiles() error {
 	for name, path := range map[string]string{"target-file": s.targetFile, "expectations": s.expectations} {
 		if path == "" {
 			continue
@@ -77,7 +77,7 @@ func (s *settings) sumFiles() error {
 
 // parseWithScenario parses the flags twice: first to find the scenario, and then again to override
 // the defaults of that scenario.
-func parseWithScenario(args []string) (*settings, error) {
+func parseWithScenario(args []string) (*runSettings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func parseWithScenario(args []string) (*settings, error) {
 
 // parse reads the target file, if there is one, and then the command line, which overrides the
 // file.
-func (s *settings) parse(args []string) (err error) {
+func (s *runSettings) parse(args []string) (err error) {
 	s.line, err = flags.ParseFlags(s.flags(), args, ff.WithConfigFileVia(&s.targetFile), ff.WithConfigFileParser(s.readTargetFile))
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ var unrecordedFlags = append([]string{"out", "resume", "format", "assert", "base
 
 // readTargetFile calls set for each setting in the target file. The function set ignores settings
 // that are also on the command line, because the command line takes precedence.
-func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
+func (s *runSettings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {
 		return fmt.Errorf("-target-file: %w", err)
@@ -134,7 +134,7 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 
 // resumedSettings returns the settings recorded by the interrupted run, plus the flags of this
 // command line that a run does not record, such as -format.
-func (s *settings) resumedSettings() (*settings, error) {
+func (s *runSettings) resumedSettings() (*runSettings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func flagOf(arg string) string {
 
 // resumeCommand returns the command line that resumes the run in dir. It includes the flags that the
 // user must repeat, with a placeholder for each secret.
-func (s *settings) resumeCommand(dir string) string {
+func (s *runSettings) resumeCommand(dir string) string {
 	command := "loadgen run -resume " + report.Quote(dir)
 	for _, arg := range s.Args {
 		if isUntrusted(arg, nil) {
@@ -188,7 +188,7 @@ func (s *settings) resumeCommand(dir string) string {
 }
 
 // checkResume returns an error if this program cannot resume the run with the given flags.
-func (s *settings) checkResume(run *experiment.Run) error {
+func (s *runSettings) checkResume(run *experiment.Run) error {
 	recorded := run.Config.Args // each has the form "-name=value"
 	here := experiment.NewEnvironment("")
 	switch commit := here.Commit; {

@@ -31,113 +31,113 @@ import (
 type sample struct {
 	value string
 	also  string // other flags that this flag needs
-	want  func(*settings)
+	want  func(*runSettings)
 }
 
 var samples = map[string]sample{
-	"shard": {"1/4", targets + " -seed 1 -first-order 1 -db u:p@tcp(h:1)/d -shard-start 2026-11-20T21:30:00Z", func(s *settings) {
+	"shard": {"1/4", targets + " -seed 1 -first-order 1 -db u:p@tcp(h:1)/d -shard-start 2026-11-20T21:30:00Z", func(s *runSettings) {
 		s.shard.Share = load.Share{Index: 1, Count: 4}
 		s.Shard = &s.shard
 	}},
-	"shard-start": {"2026-11-20T21:30:00Z", targets + " -seed 1 -first-order 1 -db u:p@tcp(h:1)/d -shard 1/4", func(s *settings) {
+	"shard-start": {"2026-11-20T21:30:00Z", targets + " -seed 1 -first-order 1 -db u:p@tcp(h:1)/d -shard 1/4", func(s *runSettings) {
 		s.shard.Start = time.Date(2026, 11, 20, 21, 30, 0, 0, time.UTC)
 		s.Shard = &s.shard
 	}},
 
-	"scenario":   {"article", "", func(s *settings) { *s = *defaults("article") }},
-	"strategies": {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
-	"faults":     {"crash,none,pause", "", func(s *settings) { s.Faults = []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash} }},
-	"only": {"setnx/pause", "", func(s *settings) {
+	"scenario":   {"article", "", func(s *runSettings) { *s = *defaults("article") }},
+	"strategies": {"setnx, none", "", func(s *runSettings) { s.Strategies = strategies("setnx", "none") }},
+	"faults":     {"crash,none,pause", "", func(s *runSettings) { s.Faults = []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash} }},
+	"only": {"setnx/pause", "", func(s *runSettings) {
 		s.Strategies, s.Faults, s.Only = strategies("setnx"), []catalog.Fault{catalog.Pause}, []experiment.CellName{{Strategy: "setnx", Fault: catalog.Pause}}
 	}},
-	"at": {"handing over: before release 1", "-faults pause", func(s *settings) {
+	"at": {"handing over: before release 1", "-faults pause", func(s *runSettings) {
 		s.At = &fault.Point{Role: fault.HandingOver, Point: control.Point{Phase: tap.Release, N: 1}}
 	}},
-	"seed": {"42", "", func(s *settings) { s.Seed = 42 }},
-	"redis-topology": {"cluster", "-stack local", func(s *settings) {
+	"seed": {"42", "", func(s *runSettings) { s.Seed = 42 }},
+	"redis-topology": {"cluster", "-stack local", func(s *runSettings) {
 		s.Stack.Kind, s.Stack.Topology = "local", catalog.RedisCluster
 	}},
-	"stack":     {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
-	"db":        {"u:p@tcp(h:1)/d", external, func(*settings) {}},
-	"redis":     {"h:1", external, func(s *settings) { s.Stack.Redis = "h:1" }},
-	"redlock":   {"h:1, h:2,h:3", external, func(s *settings) { s.Stack.Redlock = []string{"h:1", "h:2", "h:3"} }},
-	"sentinel":  {"h:1, h:2", external + " -sentinel-master m", func(s *settings) { s.Stack.Sentinel = []string{"h:1", "h:2"} }},
-	"instances": {"3", "", func(s *settings) { s.Instances = 3 }},
-	"service": {"x {port}", "", func(s *settings) {
+	"stack":     {"local", "", func(s *runSettings) { s.Stack.Kind = "local" }},
+	"db":        {"u:p@tcp(h:1)/d", external, func(*runSettings) {}},
+	"redis":     {"h:1", external, func(s *runSettings) { s.Stack.Redis = "h:1" }},
+	"redlock":   {"h:1, h:2,h:3", external, func(s *runSettings) { s.Stack.Redlock = []string{"h:1", "h:2", "h:3"} }},
+	"sentinel":  {"h:1, h:2", external + " -sentinel-master m", func(s *runSettings) { s.Stack.Sentinel = []string{"h:1", "h:2"} }},
+	"instances": {"3", "", func(s *runSettings) { s.Instances = 3 }},
+	"service": {"x {port}", "", func(s *runSettings) {
 		service, _ := fleet.ParseService("x {port}")
 		s.Service, s.Together = &service, s.Rate > 0
 		started(s)
 	}},
-	"ready": {"/up", "-service x{port}", func(s *settings) {
+	"ready": {"/up", "-service x{port}", func(s *runSettings) {
 		s.ready, s.Service.Ready = "/up", "/up"
 		started(s)
 	}},
-	"targets": {"http://h:1/,https://h:2/shop/", "", func(s *settings) {
+	"targets": {"http://h:1/,https://h:2/shop/", "", func(s *runSettings) {
 		s.Target.URLs, s.Together = []string{"http://h:1", "https://h:2/shop"}, s.Rate > 0
 	}},
-	"migrate": {"service", "-service x{port}", func(s *settings) {
+	"migrate": {"service", "-service x{port}", func(s *runSettings) {
 		migration, _ := fleet.ParseMigration("service")
 		s.migrations = []fleet.Migration{migration}
 		s.Service.Migrations = s.migrations
 		started(s)
 	}},
-	"target-pid": {"7,8", "-targets http://h:1,http://h:2 -faults pause", func(s *settings) {
+	"target-pid": {"7,8", "-targets http://h:1,http://h:2 -faults pause", func(s *runSettings) {
 		s.Target.PIDs, s.Workers, s.Budget = []int{7, 8}, 1, serviceBudget
 	}},
-	"path":    {"/g/{order}", targets, func(s *settings) { s.spec.Path = "/g/{order}" }},
-	"method":  {"put", targets, func(s *settings) { s.spec.Method = "PUT" }},
-	"body":    {"{driver}", targets, func(s *settings) { s.spec.Body = new("{driver}") }},
-	"header":  {"A: {driver}", targets, func(s *settings) { s.spec.Headers = []string{"A: {driver}"} }},
-	"grabbed": {"json:.code==0", targets, func(s *settings) { s.spec.Grabbed = "json:.code==0" }},
-	"taken":   {"409,410", targets, func(s *settings) { s.spec.Taken = "409,410" }},
-	"later": {"202 -> .at", targets + " -grabbed 201", func(s *settings) {
+	"path":    {"/g/{order}", targets, func(s *runSettings) { s.spec.Path = "/g/{order}" }},
+	"method":  {"put", targets, func(s *runSettings) { s.spec.Method = "PUT" }},
+	"body":    {"{driver}", targets, func(s *runSettings) { s.spec.Body = new("{driver}") }},
+	"header":  {"A: {driver}", targets, func(s *runSettings) { s.spec.Headers = []string{"A: {driver}"} }},
+	"grabbed": {"json:.code==0", targets, func(s *runSettings) { s.spec.Grabbed = "json:.code==0" }},
+	"taken":   {"409,410", targets, func(s *runSettings) { s.spec.Taken = "409,410" }},
+	"later": {"202 -> .at", targets + " -grabbed 201", func(s *runSettings) {
 		s.spec.Later, s.spec.Grabbed = "202 -> .at", "201"
 	}},
-	"busy":          {"429", targets, func(s *settings) { s.spec.Busy = "429" }},
-	"open-orders":   {"/orders", targets, func(s *settings) { s.spec.OpenOrders = []string{"/orders"} }},
-	"ledger-query":  {"SELECT ? ?", targets + " -db u:p@tcp(h:1)/d", func(s *settings) { s.ledgerQuery = "SELECT ? ?" }},
-	"lease":         {"7s", targets, func(s *settings) { s.Target.Lease = 7 * time.Second }},
-	"first-order":   {"7", targets, func(s *settings) { s.Target.FirstOrder = 7 }},
-	"probe-drivers": {"5001", targets, func(s *settings) { s.Target.ProbeDrivers = 5001 }},
-	"admin-token":   {"x", targets, func(s *settings) { s.Target.Token = "x" }},
-	"repeat":        {"7", "", func(s *settings) { s.Repeat = 7 }},
-	"warmup":        {"7s", "", func(s *settings) { s.Warmup = 7 * time.Second }},
-	"compensation":  {"5s", targets + " -db u:p@tcp(h:1)/d -ledger-query SELECT?,?", func(s *settings) { s.Target.Compensation = 5 * time.Second }},
-	"no-expiry":     {"true", targets, func(s *settings) { s.Target.NoExpiry = true }},
-	"idempotent":    {"true", targets, func(s *settings) { s.Target.Idempotent = true }},
-	"settle":        {"7s", targets, func(s *settings) { s.Settle = 7 * time.Second }},
-	"orders":        {"3", "", func(s *settings) { s.Orders = 3 }},
-	"drivers":       {"4", "", func(s *settings) { s.Drivers = 4 }},
-	"stock":         {"5", "", func(s *settings) { s.Stock = 5 }},
-	"per-driver":    {"2", "-stock 5", func(s *settings) { s.Stock, s.PerDriver = 5, 2 }},
-	"rate":          {"12.5", "", func(s *settings) { s.Rate = 12.5 }},
-	"duration":      {"10s", "-rate 100", func(s *settings) { s.Rate, s.Duration, s.Orders = 100, 10*time.Second, max(1, 1000/s.Drivers) }},
-	"timeout":       {"4s", "", func(s *settings) { s.Timeout, s.Asked.Timeout = 4*time.Second, true }},
-	"max-workers":   {"4", "", func(s *settings) { s.MaxWorkers = 4 }},
-	"p99":           {"7ms", "-scenario peak", func(s *settings) { s.PeakP99 = 7 * time.Millisecond }},
-	"budget":        {"7s", "-scenario peak", func(s *settings) { s.Budget = 7 * time.Second }},
-	"work":          {"7ms", "", func(s *settings) { s.Work, s.Asked.Work = 7*time.Millisecond, true }},
-	"ttl":           {"7s", "", func(s *settings) { s.TTL, s.Asked.TTL = 7*time.Second, true }},
-	"wait":          {"0", "", func(s *settings) { s.Wait, s.Asked.Wait = 0, true }},
-	"guard":         {"guarded", "", func(s *settings) { s.Guard = order.Guarded }},
-	"on-lost":       {"ignore", "", func(s *settings) { s.OnLost = grab.Ignore }},
-	"clock-offset":  {"-3s", "", func(s *settings) { s.ClockOffset = -3 * time.Second }},
-	"otlp":          {"http://h:4318", "", func(s *settings) { s.OTLP = "http://h:4318" }},
-	"out":           {"x/y", "", func(s *settings) { s.Out = "x/y" }},
-	"format":        {"json", "", func(s *settings) { s.format = "json" }},
-	"assert": {"setnx:grabs<5", "", func(s *settings) {
+	"busy":          {"429", targets, func(s *runSettings) { s.spec.Busy = "429" }},
+	"open-orders":   {"/orders", targets, func(s *runSettings) { s.spec.OpenOrders = []string{"/orders"} }},
+	"ledger-query":  {"SELECT ? ?", targets + " -db u:p@tcp(h:1)/d", func(s *runSettings) { s.ledgerQuery = "SELECT ? ?" }},
+	"lease":         {"7s", targets, func(s *runSettings) { s.Target.Lease = 7 * time.Second }},
+	"first-order":   {"7", targets, func(s *runSettings) { s.Target.FirstOrder = 7 }},
+	"probe-drivers": {"5001", targets, func(s *runSettings) { s.Target.ProbeDrivers = 5001 }},
+	"admin-token":   {"x", targets, func(s *runSettings) { s.Target.Token = "x" }},
+	"repeat":        {"7", "", func(s *runSettings) { s.Repeat = 7 }},
+	"warmup":        {"7s", "", func(s *runSettings) { s.Warmup = 7 * time.Second }},
+	"compensation":  {"5s", targets + " -db u:p@tcp(h:1)/d -ledger-query SELECT?,?", func(s *runSettings) { s.Target.Compensation = 5 * time.Second }},
+	"no-expiry":     {"true", targets, func(s *runSettings) { s.Target.NoExpiry = true }},
+	"idempotent":    {"true", targets, func(s *runSettings) { s.Target.Idempotent = true }},
+	"settle":        {"7s", targets, func(s *runSettings) { s.Settle = 7 * time.Second }},
+	"orders":        {"3", "", func(s *runSettings) { s.Orders = 3 }},
+	"drivers":       {"4", "", func(s *runSettings) { s.Drivers = 4 }},
+	"stock":         {"5", "", func(s *runSettings) { s.Stock = 5 }},
+	"per-driver":    {"2", "-stock 5", func(s *runSettings) { s.Stock, s.PerDriver = 5, 2 }},
+	"rate":          {"12.5", "", func(s *runSettings) { s.Rate = 12.5 }},
+	"duration":      {"10s", "-rate 100", func(s *runSettings) { s.Rate, s.Duration, s.Orders = 100, 10*time.Second, max(1, 1000/s.Drivers) }},
+	"timeout":       {"4s", "", func(s *runSettings) { s.Timeout, s.Asked.Timeout = 4*time.Second, true }},
+	"max-workers":   {"4", "", func(s *runSettings) { s.MaxWorkers = 4 }},
+	"p99":           {"7ms", "-scenario peak", func(s *runSettings) { s.PeakP99 = 7 * time.Millisecond }},
+	"budget":        {"7s", "-scenario peak", func(s *runSettings) { s.Budget = 7 * time.Second }},
+	"work":          {"7ms", "", func(s *runSettings) { s.Work, s.Asked.Work = 7*time.Millisecond, true }},
+	"ttl":           {"7s", "", func(s *runSettings) { s.TTL, s.Asked.TTL = 7*time.Second, true }},
+	"wait":          {"0", "", func(s *runSettings) { s.Wait, s.Asked.Wait = 0, true }},
+	"guard":         {"guarded", "", func(s *runSettings) { s.Guard = order.Guarded }},
+	"on-lost":       {"ignore", "", func(s *runSettings) { s.OnLost = grab.Ignore }},
+	"clock-offset":  {"-3s", "", func(s *runSettings) { s.ClockOffset = -3 * time.Second }},
+	"otlp":          {"http://h:4318", "", func(s *runSettings) { s.OTLP = "http://h:4318" }},
+	"out":           {"x/y", "", func(s *runSettings) { s.Out = "x/y" }},
+	"format":        {"json", "", func(s *runSettings) { s.format = "json" }},
+	"assert": {"setnx:grabs<5", "", func(s *runSettings) {
 		s.asserts = []experiment.Assert{{Strategy: "setnx", Figure: "grabs", Op: "<", Number: 5}}
 	}},
-	"sentinel-master": {"n", external + " -sentinel h:1", func(s *settings) { s.Stack.SentinelMaster = "n" }},
-	"zk":              {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
-	"etcd":            {"e:1", external, func(s *settings) { s.Stack.Etcd = []string{"e:1"} }},
-	"budget-total":    {"5m", "", func(s *settings) { s.BudgetTotal = 5 * time.Minute }},
-	"junit":           {"x/y.xml", "", func(s *settings) { s.junit = "x/y.xml" }},
-	"quiet":           {"true", "", func(s *settings) { s.quiet = true }},
+	"sentinel-master": {"n", external + " -sentinel h:1", func(s *runSettings) { s.Stack.SentinelMaster = "n" }},
+	"zk":              {"z:1,y:2", external, func(s *runSettings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
+	"etcd":            {"e:1", external, func(s *runSettings) { s.Stack.Etcd = []string{"e:1"} }},
+	"budget-total":    {"5m", "", func(s *runSettings) { s.BudgetTotal = 5 * time.Minute }},
+	"junit":           {"x/y.xml", "", func(s *runSettings) { s.junit = "x/y.xml" }},
+	"quiet":           {"true", "", func(s *runSettings) { s.quiet = true }},
 }
 
 // started changes the settings in the same way as -service does.
-func started(s *settings) {
+func started(s *runSettings) {
 	s.Stack.Kind, s.Workers, s.TTL = stack.Local, 2, target.DefaultLease
 	if s.Scenario != "peak" {
 		s.Budget = serviceBudget
@@ -158,7 +158,7 @@ func strategies(names ...string) []lock.Strategy {
 }
 
 // fields returns the comparable part of settings, without functions.
-func fields(s *settings) any {
+func fields(s *runSettings) any {
 	c := *s
 	c.line, c.unrecordedArgs, c.Args = nil, nil, nil
 	c.strategyWords, c.note = nil, "" // other fields hold the strategies, and the note is only printed
@@ -169,7 +169,7 @@ func fields(s *settings) any {
 	}
 	c.Strategies, c.Stack.Needs = nil, 0
 	return struct {
-		settings
+		runSettings
 		names []string
 	}{c, names}
 }
@@ -340,7 +340,7 @@ func TestFaultLists(t *testing.T) {
 		"all,pause":   catalog.RunFaults,
 		"slow, none ": {catalog.NoFault, catalog.Slow},
 	} {
-		if got, err := new(settings).parseFaults(text); err != nil || !slices.Equal(got, want) {
+		if got, err := new(runSettings).parseFaults(text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("parseFaults(%q): got %q, %v, want %q", text, got, err, want)
 		}
 	}
@@ -696,7 +696,7 @@ func TestHelpTables(t *testing.T) {
 func TestNamesKeepTheirOrder(t *testing.T) {
 	meaning := map[string][]string{"core": core, "peers": catalog.Map(lock.Peers, nameOf), "mine": {"mine"}, "other": {"other"}}
 	for _, words := range [][]string{{"mine", "core"}, {"core", "mine"}, {"peers", "mine", "core"}, {"mine", "peers", "other"}, {"core", "core", "peers"}} {
-		s := &settings{strategyWords: words}
+		s := &runSettings{strategyWords: words}
 		s.Target.URLs = []string{"http://h:1"}
 		if err := s.chooseNames(); err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ var stdin io.Reader = os.Stdin
 // describingFlags returns the flags that describe the user's service, which are also the keys of a
 // target file.
 func describingFlags() []flags.Flag {
-	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])
+	all := append(new(runSettings).targetFlags(), serverFlags(new(stack.Config))[0])
 	return slices.DeleteFunc(all, func(f flags.Flag) bool { return f.Name == "target-file" })
 }
 

@@ -45,13 +45,13 @@ type command struct {
 // commands returns all subcommands, with the default first.
 func commands() []command {
 	return []command{
-		{"run", "run every chosen strategy under every chosen fault, and check the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
-		{"check", "test your own service with a few grabs, and list what to fix in its target file", subcommand(parseCheck, help("check", checkFlags()), (*settings).check)},
+		{"run", "run every chosen strategy under every chosen fault, and check the ledger", subcommand(parseRun, runHelp, (*runSettings).execute)},
+		{"check", "test your own service with a few grabs, and list what to fix in its target file", subcommand(parseCheck, help("check", checkFlags()), (*runSettings).check)},
 		{"init", "ask about your own service, test it with a few grabs, and write its target file", subcommand(parseInit, help("init", new(initSettings).flags()), (*initSettings).execute)},
 		{"explore", "search for the shortest sequence of steps (schedule) that breaks a strategy", subcommand(parseExplore, help("explore", newExploreSettings().flags()), (*exploreSettings).execute)},
 		{"bench", "measure what each lock costs by itself", subcommand(parseBench, benchHelp, (*benchSettings).execute)},
 		{"report", "print the reports of result folders again", subcommand(parseReport, help("report", new(showSettings).flags(formatNames(runFormats))), showSettings.report)},
-		{"merge", "combine the shard results of one run", subcommand(parseMerge, help("merge", defaults("").flagsOfMerge()), (*settings).merge)},
+		{"merge", "combine the shard results of one run", subcommand(parseMerge, help("merge", defaults("").flagsOfMerge()), (*runSettings).merge)},
 		{"compare", "show what changed between two runs", subcommand(parseCompare, help("compare", new(showSettings).flags(formatNames(compareFormats))), showSettings.compare)},
 		{"baseline", "write the verdicts of result folders to a file for run -baseline", subcommand(parseBaseline, help("baseline", nil), showSettings.baseline)},
 		{"explain", "explain a failure mode, fault, property, strategy or table word", subcommand(parseExplain, explainHelp, showSettings.explain)},

@@ -20,13 +20,13 @@ import (
 // mergeFlags lists the flags that merge accepts. All other settings come from the recorded runs.
 var mergeFlags = append([]string{"ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}, flags.Secrets...)
 
-func (s *settings) flagsOfMerge() []flags.Flag {
+func (s *runSettings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
 }
 
 // parseMerge parses the flags and reads the results to merge. It returns the settings that all of
 // these results share.
-func parseMerge(args []string) (*settings, error) {
+func parseMerge(args []string) (*runSettings, error) {
 	line, err := flags.Parse(defaults(experiment.Scenarios[0].Name).flagsOfMerge(), args)
 	switch {
 	case err != nil:
@@ -91,7 +91,7 @@ func (s *foundShards) add(dir string) error {
 
 // mergeFolders reads the result folders and returns the settings that they share, together with the
 // flags on the command line.
-func mergeFolders(line *flags.Line) (*settings, error) {
+func mergeFolders(line *flags.Line) (*runSettings, error) {
 	found := foundShards{lost: map[int]string{}, from: map[int]string{}}
 	for _, dir := range line.Args {
 		if err := found.add(dir); err != nil {
@@ -136,7 +136,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 
 // merge combines the results of the shards into one, and judges the combined result. It returns an
 // error if a shard, or some of its responses, are missing.
-func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
+func (s *runSettings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	err := s.execute(ctx, stdout, stderr) // may add to Lost
 	return incomplete(err, s.Merge.Lost, stderr)
 }

@@ -227,7 +227,7 @@ func TestExpectationsFromPipe(t *testing.T) {
 // TestHowToContinue checks that an interrupted run prints how many of its tests are kept, and the
 // complete command to continue.
 func TestHowToContinue(t *testing.T) {
-	s := new(settings)
+	s := new(runSettings)
 	s.Args = []string{"-target-file=it's.yaml", "-seed=3", "-ledger-query=SELECT 1"}
 	s.unrecordedArgs = []string{"-out=x", "-db=u:secret@tcp(h:1)/d", "-baseline=b.yaml"}
 	run := &experiment.Run{Cells: []experiment.Cell{{Environment: new(experiment.Environment)}, {Environment: new(experiment.Environment), Interrupted: true}}, Planned: 3}

@@ -18,7 +18,7 @@ import (
 
 // execute performs the run command. It runs all tests, or replays a single schedule if the -schedule flag is
 // set. The merge command also calls it, to judge recorded shards without new load.
-func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
+func (s *runSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
 	}
@@ -43,7 +43,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 
 // open creates the result folder of a new run, or opens the folder of the run to resume. The caller
 // must close it.
-func (s *settings) open() (*folder, error) {
+func (s *runSettings) open() (*folder, error) {
 	var out *folder
 	var err error
 	if s.Resume == nil {
@@ -65,7 +65,7 @@ func (s *settings) open() (*folder, error) {
 }
 
 // conclude prints the result of the run, and returns an error that sets the exit code.
-func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
+func (s *runSettings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
 	if !out.begun {
 		return notBegun(s.refusal(err), "cell", out, stderr)
 	}

@@ -16,7 +16,7 @@ import (
 
 // runSchedule replays a schedule on real servers. It prints whether the schedule violated the
 // property that it was written to violate.
-func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
+func (s *runSettings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	if err != nil {
 		return orInterrupted(err, stderr, " before the schedule ended, so there is no result")
@@ -25,7 +25,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) er
 }
 
 // force makes real servers follow the schedule step by step, and prints each step as it happens.
-func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
+func (s *runSettings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
 	if cfg, err = s.replayConfig(); err != nil {
 		return cfg, forced, flags.Usage("-schedule: %w", err)
 	}
@@ -62,7 +62,7 @@ func parseSchedule(file string, text []byte) (s schedule.Schedule, err error) {
 }
 
 // replayConfig reads the schedule file and selects the strategy to replay it with.
-func (s *settings) replayConfig() (cfg replay.Config, err error) {
+func (s *runSettings) replayConfig() (cfg replay.Config, err error) {
 	text, err := infile.Read(s.schedule, infile.Small)
 	if err != nil {
 		return cfg, err

@@ -117,7 +117,7 @@ func isBenchmark(path string) bool {
 }
 
 // readBaseline reads the result that the -baseline flag names, if it is set.
-func (s *settings) readBaseline() (err error) {
+func (s *runSettings) readBaseline() (err error) {
 	if s.baselinePath == "" {
 		return nil
 	}

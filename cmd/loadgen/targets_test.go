@@ -37,7 +37,7 @@ func TestTargetFileHasTheFlags(t *testing.T) {
 		t.Setenv(name, "x")
 	}
 	var names []string
-	for _, o := range slices.Concat(new(settings).targetFlags(), serverFlags(new(stack.Config))[:1]) {
+	for _, o := range slices.Concat(new(runSettings).targetFlags(), serverFlags(new(stack.Config))[:1]) {
 		property, known := schema.Properties[o.Name]
 		if o.Name == "target-file" {
 			continue

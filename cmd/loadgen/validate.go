@@ -21,7 +21,7 @@ import (
 
 // validate checks that the flags of run, check or merge fit together, and derives other settings from
 // them.
-func (s *settings) validate() error {
+func (s *runSettings) validate() error {
 	checkRules := func() error { return flags.Check(runRules, s.line, s.facts()) }
 	for _, step := range []func() error{
 		s.chooseNames, s.chooseCells, checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkServers, s.checkAsserts,
@@ -35,7 +35,7 @@ func (s *settings) validate() error {
 
 // chooseNames sets the strategies to run. It accepts unknown names only if the run tests the user's
 // service.
-func (s *settings) chooseNames() (err error) {
+func (s *runSettings) chooseNames() (err error) {
 	if s.strategyWords != nil {
 		if s.Strategies, err = parseStrategies(strings.Join(s.strategyWords, ",")); err != nil && !s.TestsService() {
 			return fmt.Errorf("%s: %w", s.line.Label("strategies"), err)
@@ -54,7 +54,7 @@ func (s *settings) chooseNames() (err error) {
 }
 
 // nameServiceStrategies names the strategies of the user's service to test. No name means all of them.
-func (s *settings) nameServiceStrategies() {
+func (s *runSettings) nameServiceStrategies() {
 	for _, word := range catalog.Distinct(slices.Concat(s.strategyWords, catalog.Map(s.Only, strategyOf))) {
 		switch word {
 		case "all":
@@ -74,7 +74,7 @@ func strategyOf(c experiment.CellName) string { return c.Strategy }
 
 // chooseCells keeps only the strategies and faults that the -only flag selects. It also records which
 // settings the user has chosen, because a test with a fault must not change those settings.
-func (s *settings) chooseCells() error {
+func (s *runSettings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
 		s.Workers = 1 // the servers of an external stack serve only one run at a time
@@ -123,7 +123,7 @@ func faultsOf(faults []catalog.Fault, cells []experiment.CellName) []catalog.Fau
 
 // anyCell calls has with the fault of each planned test, and reports whether any call returns true. For
 // the user's service, it uses the faults that the user named, because the strategies are not known yet.
-func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
+func (s *runSettings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.TestsService() {
 		return slices.ContainsFunc(s.Faults, has) || slices.ContainsFunc(s.Only, cellHas)
@@ -131,7 +131,7 @@ func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	return slices.ContainsFunc(s.Plan(), cellHas)
 }
 
-func (s *settings) readExpectations() (err error) {
+func (s *runSettings) readExpectations() (err error) {
 	if s.expectations == "" {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (s *settings) readExpectations() (err error) {
 }
 
 // describeTarget checks the flags that describe the user's service.
-func (s *settings) describeTarget() error {
+func (s *runSettings) describeTarget() error {
 	if !s.TestsService() {
 		return nil
 	}
@@ -199,7 +199,7 @@ func (s *settings) describeTarget() error {
 const serviceBudget = 15 * time.Minute
 
 // startService adjusts the settings for a service that loadgen itself starts, as -service requests.
-func (s *settings) startService() {
+func (s *runSettings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
 		s.TTL = cmp.Or(s.Target.Lease, target.DefaultLease)
@@ -211,7 +211,7 @@ func (s *settings) startService() {
 
 // sizeLoad derives the number of orders from the -duration flag, and returns an error if that makes
 // too many requests.
-func (s *settings) sizeLoad() error {
+func (s *runSettings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
 		if requests > maxRequests {
@@ -230,7 +230,7 @@ const faultDrivers = 1000
 
 // checkProbes returns an error if the load could use a driver id that is reserved for the test
 // requests.
-func (s *settings) checkProbes() error {
+func (s *runSettings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
 		last = max(last, faultDrivers)
@@ -243,7 +243,7 @@ func (s *settings) checkProbes() error {
 
 // checkServers records which servers the strategies need. It returns an error if a strategy cannot
 // be used with the guard, or if -stack external lacks an address.
-func (s *settings) checkServers() error {
+func (s *runSettings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		if strategy.GuardedBy(s.Guard).NeedsFence() && !strategy.Fences {
 			return fmt.Errorf("-guard %s: strategy %s has no fencing tokens: use another guard, or strategies with tokens such as setnx-fenced", s.Guard, strategy.Name)
@@ -266,7 +266,7 @@ func (s *settings) checkServers() error {
 
 // checkAsserts returns an error if an -assert flag names a test that will not run. It checks
 // nothing if the strategies are not known yet.
-func (s *settings) checkAsserts() error {
+func (s *runSettings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {
 		allStrategies := len(s.Target.Strategies) == 0 && slices.Contains(s.Faults, a.Fault)
@@ -302,7 +302,7 @@ func flagsBut(names string) string {
 }
 
 // facts reports which of the conditions named in runRules, such as "a fault", are true.
-func (s *settings) facts() map[string]bool {
+func (s *runSettings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
 	bySQL := slices.ContainsFunc(s.spec.OpenOrders, func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), target.SQLPrefix) })
 	return map[string]bool{

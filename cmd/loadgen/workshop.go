@@ -319,7 +319,7 @@ func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 		return doExplore(ctx, args[1:], stdout, stderr)
 	}
 	// Without the name of a command, the arguments are flags of run.
-	err = subcommand(parseRun, runHelp, (*settings).execute)(ctx, args, stdout, stderr)
+	err = subcommand(parseRun, runHelp, (*runSettings).execute)(ctx, args, stdout, stderr)
 	switch {
 	case errors.Is(err, exitInterrupted):
 		return o, context.Canceled
