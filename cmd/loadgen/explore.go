@@ -24,7 +24,6 @@ import (
 	"grablab/internal/measure/status"
 	"grablab/internal/order"
 	"grablab/internal/present/report"
-	"grablab/internal/testbed/infile"
 )
 
 type exploreSettings struct {
@@ -290,16 +289,12 @@ func exploreCommandOf(file string) string {
 
 // readReplay reads the schedule file that the -replay flag names. It does nothing if the flag is
 // not set.
-func (s *exploreSettings) readReplay() error {
+func (s *exploreSettings) readReplay() (err error) {
 	if s.replay == "" {
 		return nil
 	}
-	text, err := infile.Read(s.replay, infile.Small)
-	if err != nil {
+	if s.course, _, err = readSchedule(s.replay); err != nil {
 		return flags.Usage("-replay: %w", err)
-	}
-	if s.course, err = parseSchedule(s.replay, text); err != nil {
-		return flags.Usage("%w", err)
 	}
 	if s.names == nil {
 		s.names = []string{s.course.Strategy}

@@ -14,37 +14,37 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule replays a schedule on real servers. It prints whether the schedule violated the
-// property that it was written to violate.
+// runSchedule makes real servers follow a schedule step by step, and prints each step as it happens. At
+// the end, it prints whether the schedule violated the property that it was written to violate.
 func (s *runSettings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
-	cfg, forced, err := s.force(ctx, stdout, stderr)
+	cfg, err := s.replayConfig()
 	if err != nil {
-		return orInterrupted(err, stderr, " before the schedule ended, so there is no result")
-	}
-	return concludeSchedule(stdout, cfg, forced)
-}
-
-// force makes real servers follow the schedule step by step, and prints each step as it happens.
-func (s *runSettings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
-	if cfg, err = s.replayConfig(); err != nil {
-		return cfg, forced, flags.Usage("-schedule: %w", err)
+		return flags.Usage("-schedule: %w", err)
 	}
 	if cfg.Exe, err = os.Executable(); err != nil {
-		return cfg, forced, err
+		return err
 	}
 	cfg.Out, cfg.Log = stdout, stderr
 	if s.quiet {
 		cfg.Log = io.Discard
 	}
 	fmt.Fprintf(stdout, "%s on real servers, with %s\n\n", s.schedule, cfg.Strategy.Name)
-	forced, err = replay.Run(ctx, cfg)
-	return cfg, forced, err
+	result, err := replay.Run(ctx, cfg)
+	if err != nil {
+		return orInterrupted(err, stderr, " before the schedule ended, so there is no result")
+	}
+	return concludeSchedule(stdout, cfg, result)
 }
 
-// parseSchedule parses a schedule file. It replaces an old name of a property with the current name.
-func parseSchedule(file string, text []byte) (s schedule.Schedule, err error) {
+// readSchedule reads a schedule file, and returns the line of each step too. It replaces an old name of
+// a property with the current name.
+func readSchedule(file string) (s schedule.Schedule, lines []int, err error) {
+	text, err := infile.Read(file, infile.Small)
+	if err != nil {
+		return s, nil, err
+	}
 	if s, err = schedule.Parse(string(text)); err != nil {
-		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
+		return s, nil, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
 	}
 	property, ok := catalog.FindProperty(s.Property)
 	switch {
@@ -52,25 +52,20 @@ func parseSchedule(file string, text []byte) (s schedule.Schedule, err error) {
 		s.Property = property.Name
 	case s.Property != "":
 		known := catalog.Map(catalog.Properties, func(p catalog.Property) string { return p.Name })
-		return s, fmt.Errorf("%s: %w", file, flags.Unknown("property", s.Property, known))
+		return s, nil, fmt.Errorf("%s: %w", file, flags.Unknown("property", s.Property, known))
 	}
 	if _, ok := catalog.FindMode(s.Mode); s.Mode != "" && !ok {
 		known := catalog.Map(catalog.Modes, func(m catalog.Mode) string { return m.ID })
-		return s, fmt.Errorf("%s: %w", file, flags.Unknown("failure mode", s.Mode, known))
+		return s, nil, fmt.Errorf("%s: %w", file, flags.Unknown("failure mode", s.Mode, known))
 	}
-	return s, nil
+	return s, schedule.StepLines(string(text)), nil
 }
 
 // replayConfig reads the schedule file and selects the strategy to replay it with.
 func (s *runSettings) replayConfig() (cfg replay.Config, err error) {
-	text, err := infile.Read(s.schedule, infile.Small)
-	if err != nil {
+	if cfg.Schedule, cfg.Lines, err = readSchedule(s.schedule); err != nil {
 		return cfg, err
 	}
-	if cfg.Schedule, err = parseSchedule(s.schedule, text); err != nil {
-		return cfg, err
-	}
-	cfg.Lines = schedule.StepLines(string(text))
 	if s.given("strategies") {
 		cfg.Strategy = s.Strategies[0]
 		return cfg, nil
