@@ -2,10 +2,8 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -263,7 +261,7 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	case seen[0].Status != seen[1].Status:
 		return map[string]string{"grabbed": status(0), "taken": status(1)}
 	}
-	first, second, third := partsOf(seen[0].Body), partsOf(seen[1].Body), partsOf(seen[2].Body)
+	first, second, third := valuesOf(seen[0].Body), valuesOf(seen[1].Body), valuesOf(seen[2].Body)
 	for _, path := range slices.Sorted(maps.Keys(first)) {
 		a, b, c := first[path], second[path], third[path]
 		if a != b && b != "" && (c == a || c == b) {
@@ -273,56 +271,27 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// partsOf returns the values in a JSON or XML response. The keys are the parts that a rule can name, such as json:.code.
-func partsOf(body []byte) map[string]string {
+// valuesOf returns all strings and numbers in a JSON response. The keys are the parts that a rule can
+// name, such as json:.code.
+func valuesOf(body []byte) map[string]string {
 	all := map[string]string{}
 	var doc any
 	if json.Unmarshal(body, &doc) == nil {
-		for path, value := range leafValues(".", doc) {
-			all["json:"+path] = value
-		}
-		return all
-	}
-	add := func(path, text string) {
-		if quoted, err := json.Marshal(text); err == nil && all[path] == "" { // a rule reads the first element at its path
-			all[path] = string(quoted)
-		}
-	}
-	var path, text string
-	for d := xml.NewDecoder(bytes.NewReader(body)); ; {
-		token, _ := d.Token()
-		switch token := token.(type) {
-		case nil:
-			return all
-		case xml.StartElement:
-			path, text = path+"/"+token.Name.Local, ""
-			for _, a := range token.Attr {
-				add("xml:"+path+"/@"+a.Name.Local, a.Value)
-			}
-		case xml.CharData:
-			text += string(token)
-		case xml.EndElement:
-			if text = strings.TrimSpace(text); text != "" {
-				add("xml:"+path, text)
-			}
-			path, text = path[:strings.LastIndex(path, "/")], ""
-		}
-	}
-}
-
-// leafValues returns all strings and numbers in a JSON document, keyed by path.
-func leafValues(path string, doc any) map[string]string {
-	all := map[string]string{}
-	if object, ok := doc.(map[string]any); ok {
-		for name, value := range object {
-			maps.Copy(all, leafValues(strings.TrimSuffix(path, ".")+"."+name, value))
-		}
-		return all
-	}
-	if text, err := json.Marshal(doc); err == nil {
-		all[path] = string(text)
+		addValues(all, "json:.", doc)
 	}
 	return all
+}
+
+func addValues(all map[string]string, path string, value any) {
+	if object, ok := value.(map[string]any); ok {
+		for name, field := range object {
+			addValues(all, strings.TrimSuffix(path, ".")+"."+name, field)
+		}
+		return
+	}
+	if text, err := json.Marshal(value); err == nil {
+		all[path] = string(text)
+	}
 }
 
 // write writes the target file with a comment for each key. It also writes a JSON schema, which
