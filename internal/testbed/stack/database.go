@@ -156,25 +156,6 @@ const postgresScheme = "postgres://"
 
 func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme) }
 
-type postgresPrograms struct{ server, install string }
-
-// findPostgres looks for the programs in PATH and in common package folders. If a program is
-// missing, its path is "".
-func findPostgres() postgresPrograms {
-	locate := func(name string) string {
-		if path := find(name); path != "" {
-			return path
-		}
-		for _, pattern := range []string{"/usr/lib/postgresql/*/bin/", "/opt/homebrew/opt/postgresql*/bin/", "/usr/local/opt/postgresql*/bin/"} {
-			if found, _ := filepath.Glob(pattern + name); len(found) > 0 {
-				return found[len(found)-1]
-			}
-		}
-		return ""
-	}
-	return postgresPrograms{locate("postgres"), locate("initdb")}
-}
-
 // servePostgres starts a new PostgreSQL server. By default, the server syncs every commit to disk.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")

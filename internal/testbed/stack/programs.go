@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"grablab/internal/grab/lock"
 )
 
-// programDirs lists common installation folders, because some servers are not in PATH.
+// programDirs lists patterns of common installation folders, because some servers are not in PATH.
 var programDirs = []string{
-	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
+	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin", "/usr/lib/postgresql/*/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
-	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin",
+	"/opt/homebrew/opt/postgresql*/bin",
+	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin", "/usr/local/opt/postgresql*/bin",
 }
 
 type programs struct {
@@ -23,6 +25,8 @@ type programs struct {
 	zooKeeper zooKeeperProgram
 	etcd      string
 }
+
+type postgresPrograms struct{ server, install string }
 
 type databaseProgram struct {
 	server  string
@@ -42,7 +46,7 @@ func Installed(needs lock.Backend) error {
 func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 	progs := programs{redis: find("redis-server", "valkey-server"), zooKeeper: findZooKeeper(), etcd: find("etcd")}
 	if postgres {
-		progs.postgres = findPostgres()
+		progs.postgres = postgresPrograms{server: find("postgres"), install: find("initdb")}
 	} else {
 		progs.database = findDatabase()
 	}
@@ -85,8 +89,8 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find looks for a program under several names, in PATH and in programDirs. It returns "" if there
-// is none.
+// find looks for a program under several names, in PATH and in programDirs. If a pattern matches several folders, such
+// as those of several versions, it takes the last one. It returns "" if there is none.
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -95,8 +99,11 @@ func find(names ...string) string {
 	}
 	for _, name := range names {
 		for _, dir := range programDirs {
-			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-				return path
+			paths, _ := filepath.Glob(filepath.Join(dir, name)) // fails only for a malformed pattern
+			for _, path := range slices.Backward(paths) {
+				if path, err := exec.LookPath(path); err == nil {
+					return path
+				}
 			}
 		}
 	}
