@@ -366,19 +366,13 @@ func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, serviceTimeout, fmt.Errorf("the command did not end within %v", serviceTimeout))
 	defer cancel()
 	p, err := f.stack.Spawn(ctx, "migrate", exe, args, env)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-p.Done():
-	case <-ctx.Done():
-		_ = p.Stop(0)
-		return fmt.Errorf("the command did not end within %v%s", serviceTimeout, p.Quote())
-	}
-	if err := p.Wait(); err != nil {
+	if err := p.Complete(ctx); err != nil {
 		return fmt.Errorf("%w%s%s", err, m.command.noShell(), p.Quote())
 	}
 	return nil

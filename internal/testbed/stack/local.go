@@ -189,13 +189,7 @@ func (s *Stack) run(ctx context.Context, name, exe string, args []string) error 
 	if err := s.spawn(ctx, p, exe, args, nil); err != nil {
 		return err
 	}
-	select {
-	case <-p.Done():
-	case <-ctx.Done():
-		_ = p.Stop(0)
-		return fmt.Errorf("stack: %s: %w", name, context.Cause(ctx))
-	}
-	if err := p.Wait(); err != nil {
+	if err := p.Complete(ctx); err != nil {
 		return fmt.Errorf("stack: %s: %w\n%s", filepath.Base(exe), err, p.LogTail())
 	}
 	return nil

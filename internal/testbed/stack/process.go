@@ -155,6 +155,17 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
+// Complete is like Wait, but kills the process if ctx ends first, and then returns the cause.
+func (p *Process) Complete(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		_ = p.Stop(0)
+		return context.Cause(ctx)
+	}
+}
+
 // ExitCode returns the exit code, or -1 if the process is running or was killed by a signal.
 func (p *Process) ExitCode() int {
 	if wait.IsOver(p.done) {
