@@ -62,12 +62,9 @@ func (a Addresses) Of(server string) string {
 // Dial connects to a server. If Sentinels watch the server, it first asks a Sentinel for the
 // master's address.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
-	addr := a.Of(server)
-	if master, sentinel, ok := strings.Cut(addr, "@"); ok {
-		var err error
-		if addr, err = masterOf(ctx, sentinel, master); err != nil {
-			return nil, fmt.Errorf("stack: %w", err)
-		}
+	addr, err := resolve(ctx, a.Of(server))
+	if err != nil {
+		return nil, fmt.Errorf("stack: %w", err)
 	}
 	if addr == "" {
 		return nil, fmt.Errorf("%w: the stack has no server %q", ErrRefused, server)

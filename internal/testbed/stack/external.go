@@ -40,7 +40,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if s.DSN != "" {
 		databases = []string{s.DSN}
 	}
-	redis, database := askAll(s.redisNodes(), askNode), askAll(databases, askDatabase)
+	redis, database := askAll(s.redisNodes(), askRedis), askAll(databases, askDatabase)
 	zooKeeper, etcd := askAll(s.ZooKeeper, askZooKeeper), askAll(s.Etcd, askEtcd)
 	err := g.Wait()
 	if err != nil {

@@ -36,8 +36,13 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis returns a Redis server's version, and an ID that changes on each start.
-func askRedis(ctx context.Context, addr string) (serverInfo, error) {
+// askRedis returns a Redis server's version, and an ID that changes on each start. The entry is the server's address, or
+// NAME@ADDR if a Sentinel watches the server.
+func askRedis(ctx context.Context, entry string) (serverInfo, error) {
+	addr, err := resolve(ctx, entry)
+	if err != nil {
+		return serverInfo{}, err
+	}
 	text, err := infoOf(ctx, addr, "server")
 	return parseInfo(text), err
 }
@@ -59,18 +64,12 @@ func infoOf(ctx context.Context, addr, section string) (text string, err error) 
 // watches.
 func watchedName(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode returns a Redis server's version. entry is the server's address or, if a Sentinel watches
-// the server, NAME@ADDR.
-func askNode(ctx context.Context, entry string) (serverInfo, error) {
-	master, sentinel, ok := strings.Cut(entry, "@")
-	if !ok {
-		return askRedis(ctx, entry)
+// resolve returns the address of a server. For NAME@ADDR, it asks the Sentinel at ADDR for the master NAME.
+func resolve(ctx context.Context, entry string) (addr string, err error) {
+	if master, sentinel, watched := strings.Cut(entry, "@"); watched {
+		return masterOf(ctx, sentinel, master)
 	}
-	addr, err := masterOf(ctx, sentinel, master)
-	if err != nil {
-		return serverInfo{}, err
-	}
-	return askRedis(ctx, addr)
+	return entry, nil
 }
 
 func masterOf(ctx context.Context, sentinel, master string) (addr string, err error) {
