@@ -57,13 +57,9 @@ func wakes(t *trial) {
 		lease := t.acquire(holder)
 		waiter := t.waiter(t.ctx, contender)
 		t.release(lease)
-		select {
-		case got := <-waiter:
-			t.must("the waiter", got.err)
-			t.release(got.lease)
-		case <-time.After(slack):
-			t.fatalf("the waiter did not get the lock within %v of the release", slack)
-		}
+		got := within(t, slack, waiter, "the waiter did not get the lock within %v of the release", slack)
+		t.must("the waiter", got.err)
+		t.release(got.lease)
 		holder, contender = contender, holder
 	}
 }
@@ -123,11 +119,7 @@ func lossKnown(t *trial) {
 	lease := t.acquire(holder)
 	t.excluded(t.ctx, "the holder", contender)
 	t.drop()
-	select {
-	case <-lease.Lost():
-	case <-time.After(ttl * 2 / 3):
-		t.fatalf("the holder was not told about the loss within two thirds of the TTL")
-	}
+	within(t, ttl*2/3, lease.Lost(), "the holder was not told about the loss within two thirds of the TTL")
 	t.want("release of the lost lease", lease.Release(t.ctx), lock.ErrLost)
 }
 
@@ -151,11 +143,7 @@ func unconfirmed(t *trial) {
 	t.must("acquire", err)
 	cut.Store(true)
 	t.excluded(t.ctx, "the holder", contender)
-	select {
-	case <-lease.Lost():
-	case <-time.After(shortTTL + slack):
-		t.fatalf("the holder was not told about the loss when the lease expired")
-	}
+	within(t, shortTTL+slack, lease.Lost(), "the holder was not told about the loss when the lease expired")
 	if took := time.Since(began); took < shortTTL*2/3 {
 		t.fatalf("the lease was reported as lost after %v, although its TTL is %v", took, shortTTL)
 	}
@@ -176,12 +164,8 @@ func cancelledWaiting(t *trial) {
 	defer hangUp()
 	waiter := t.waiter(waiting, contender)
 	hangUp()
-	select {
-	case got := <-waiter:
-		t.want("the cancelled waiter", got.err, context.Canceled)
-	case <-time.After(slack):
-		t.fatalf("the waiter is still waiting, although its context was cancelled")
-	}
+	got := within(t, slack, waiter, "the waiter is still waiting, although its context was cancelled")
+	t.want("the cancelled waiter", got.err, context.Canceled)
 	t.release(lease)
 	t.nothingLeft(t.key)
 	_, err := contender.Acquire(waiting, t.key)

@@ -60,17 +60,17 @@ var checks = []check{
 	{"busy", excludesOthers, busy, false},
 	{"tries once", excludesOthers, triesOnce, false},
 	{"wakes a waiter", excludesOthers, wakes, false},
-	{"release once", both(excludesOthers, sparesOthers), releaseOnce, false},
-	{"release of a lost lease", both(loses, sparesOthers), releaseLost, false},
+	{"release once", all(excludesOthers, sparesOthers), releaseOnce, false},
+	{"release of a lost lease", all(loses, sparesOthers), releaseLost, false},
 	{"expiry frees the key", expires, expiry, false},
 	{"kept past its TTL", keepsLease, kept, false},
-	{"loss is known", both(renews, loses), lossKnown, false},
-	{"unconfirmed renewals", both(both(renews, remote), seen), unconfirmed, false},
+	{"loss is known", all(renews, loses), lossKnown, false},
+	{"unconfirmed renewals", all(renews, remote, seen), unconfirmed, false},
 	{"cancelled while waiting", excludesOthers, cancelledWaiting, false},
-	{"cancelled in the middle", both(excludesOthers, remote), cancelledMidway, false},
-	{"lost reply", both(undoesLostGrant, remote), lostReply, false},
-	{"recovers", both(undoesLostGrant, remote), recovers, false},
-	{"late reply", both(both(expires, hasExpiry), both(both(rejectsLateGrant, remote), seen)), lateReply, false},
+	{"cancelled in the middle", all(excludesOthers, remote), cancelledMidway, false},
+	{"lost reply", all(undoesLostGrant, remote), lostReply, false},
+	{"recovers", all(undoesLostGrant, remote), recovers, false},
+	{"late reply", all(expires, hasExpiry, rejectsLateGrant, remote, seen), lateReply, false},
 	{"two processes", excludesOthers, processes, true},
 	{"contention", excludesOthers, contention, true},
 }
@@ -208,6 +208,9 @@ func loses(s Subject) bool  { return excludesOthers(s) && s.Drop != nil }
 func remote(s Subject) bool { return s.Strategy.Needs != 0 }
 func seen(s Subject) bool   { return !s.Unseen }
 
-func both(a, b func(Subject) bool) func(Subject) bool {
-	return func(s Subject) bool { return a(s) && b(s) }
+// all returns a function that reports whether every condition holds.
+func all(conditions ...func(Subject) bool) func(Subject) bool {
+	return func(s Subject) bool {
+		return !slices.ContainsFunc(conditions, func(holds func(Subject) bool) bool { return !holds(s) })
+	}
 }

@@ -33,16 +33,15 @@ func (c check) run(ctx context.Context, s Subject) error {
 	defer cancel()
 	t := &trial{Subject: s, ctx: ctx}
 	t.key = t.addKey(c.name)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var running sync.WaitGroup
+	running.Go(func() { // fatalf ends this goroutine
 		defer t.stopAll()
 		c.does(t)
 		for _, key := range t.keys {
 			t.nothingLeft(key)
 		}
-	}()
-	<-ended
+	})
+	running.Wait()
 	return t.err
 }
 
@@ -69,6 +68,16 @@ func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
 		t.fatalf("%s: got the error %v, want %v", what, got, wanted)
 	}
+}
+
+// within returns the next value of a channel. If none comes within limit, the check fails.
+func within[T any](t *trial, limit time.Duration, c <-chan T, failure string, args ...any) (v T) {
+	select {
+	case v = <-c:
+	case <-time.After(limit):
+		t.fatalf(failure, args...)
+	}
+	return v
 }
 
 // process is a locker with its own clients, so it behaves like a lock in a separate process.
