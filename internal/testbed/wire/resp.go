@@ -136,11 +136,11 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 	if n == 0 {
 		return 0, m, errNoEnd
 	}
-	args := argsIn(data[:min(n, len(data))])
+	args, count := argsIn(data[:min(n, len(data))])
 	if whole && args == nil { // Redis ignores an empty command
 		return n, m, nil
 	}
-	m, err = command(args, countIn(data)-1)
+	m, err = command(args, count-1)
 	return n, m, err
 }
 
@@ -191,47 +191,29 @@ func command(args [][]byte, count int) (m message, err error) {
 	return m, nil
 }
 
-// countIn returns the number of arguments that a command's first line announces.
-func countIn(data []byte) int {
-	end := bytes.IndexByte(data, '\n')
-	if end < 0 {
-		return 0
-	}
-	n, _ := sizeIn(data[:end])
-	return n
-}
-
-// argIn returns the argument at the beginning of data, and the data after it. If the argument has
-// not arrived completely, arg is nil.
-func argIn(data []byte) (arg, rest []byte) {
-	if len(data) == 0 || data[0] != '$' {
-		return nil, nil
-	}
-	end := bytes.IndexByte(data, '\n')
-	if end < 0 {
-		return nil, nil
-	}
-	n, ok := sizeIn(data[:end])
-	rest = data[end+1:]
-	if !ok || n < 0 || len(rest) < n {
-		return nil, nil
-	}
-	return rest[:n:n], rest[min(n+len("\r\n"), len(rest)):]
-}
-
 // maxArgs limits how many arguments of a command the proxy reads to find a name for it.
 const maxArgs = 16
 
-// argsIn returns up to maxArgs arguments of a command, but only those that have arrived completely.
-func argsIn(data []byte) (args [][]byte) {
-	for rest := data[bytes.IndexByte(data, '\n')+1:]; len(args) < maxArgs; {
-		var arg []byte
-		if arg, rest = argIn(rest); arg == nil {
+// argsIn returns how many words the first line of a command announces, and up to maxArgs of its arguments, but only those
+// that have arrived completely.
+func argsIn(data []byte) (args [][]byte, count int) {
+	count, rest, _ := sizeLine(data)
+	for len(args) < maxArgs {
+		size, after, ok := sizeLine(rest)
+		if !ok || rest[0] != '$' || size < 0 || len(after) < size {
 			break
 		}
-		args = append(args, arg)
+		args, rest = append(args, after[:size:size]), after[min(size+len("\r\n"), len(after)):]
 	}
-	return args
+	return args, count
+}
+
+// sizeLine returns the number in the first line of data, and the data after that line. If the line has not arrived
+// completely or has no number, ok is false.
+func sizeLine(data []byte) (size int, rest []byte, ok bool) {
+	line, rest, whole := bytes.Cut(data, []byte("\n"))
+	size, ok = sizeIn(line)
+	return size, rest, whole && ok
 }
 
 // respReplies finds the replies in the data from a server. The data may also contain push messages.
