@@ -109,39 +109,15 @@ func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
 	}
-	verb, rest := strings.ToUpper(words[0]), words[1:]
+	words[0] = strings.ToUpper(words[0])
+	verb, rest := words[0], words[1:]
 	var table, lock string
 	if call := lockCall.FindStringSubmatch(strings.Join(rest, " ")); call != nil {
 		lock = "SELECT " + strings.ToUpper(call[1])
 	}
 	switch verb {
 	case "SELECT":
-		from, call := fromClause(rest), rest // as in SELECT GET_LOCK(…)
-		table = cmp.Or(after(from, ""), after(rest, "FROM"))
-		if len(from) > 1 && !slices.Contains(beforeTable, strings.ToUpper(from[0])) && from[1] == "(" {
-			call, table = from, "" // as in SELECT * FROM grab(…)
-		}
-		if table == "" || strings.EqualFold(table, "DUAL") {
-			function := ""
-			if len(call) > 1 && call[1] == "(" {
-				function = strings.ToUpper(call[0])
-			}
-			if function != "" && !builtIn.MatchString(function) {
-				return verb + " " + function + Stored
-			}
-			if lock != "" { // as in SELECT COALESCE(GET_LOCK(…), 0)
-				return lock
-			}
-			if function != "" {
-				return verb + " " + function
-			}
-		}
-		if table != "" && locksRows(rest) {
-			table += ForUpdate
-		}
-		if table != "" && lock != "" { // the statement also reads a table
-			return lock + Joint + verb + " " + table
-		}
+		return selectName(rest, lock)
 	case "DELETE":
 		table = after(rest, "FROM")
 	case "INSERT", "REPLACE", "MERGE":
@@ -160,11 +136,10 @@ func statementName(words []string) string {
 			}
 			return AutocommitOff
 		}
-		rest = rest[:min(3, len(rest))]
-		if len(rest) == 3 && rest[1] == "=" {
-			return verb + " " + strings.Join(rest, "")
+		if len(rest) > 2 && rest[1] == "=" {
+			return verb + " " + strings.Join(rest[:3], "")
 		}
-		return strings.Join(append([]string{verb}, rest...), " ")
+		return strings.Join(words[:min(4, len(words))], " ")
 	case "WITH":
 		if main := mainStatement(rest); main != nil {
 			return statementName(main)
@@ -190,7 +165,7 @@ func statementName(words []string) string {
 				return step
 			}
 		}
-		return strings.ToUpper(strings.Join(append([]string{verb}, rest[:min(1, len(rest))]...), " "))
+		return strings.ToUpper(strings.Join(words[:min(2, len(words))], " "))
 	case "END": // PostgreSQL's other names for COMMIT and ROLLBACK
 		return "COMMIT"
 	case "ABORT":
@@ -199,12 +174,46 @@ func statementName(words []string) string {
 		if len(rest) > 0 && strings.EqualFold(rest[0], "TRANSACTION") { // as in START TRANSACTION and PREPARE TRANSACTION
 			return verb + " TRANSACTION"
 		}
-		return strings.Join(append([]string{verb}, rest[:min(1, len(rest))]...), " ")
+		return strings.Join(words[:min(2, len(words))], " ")
 	}
 	if table == "" {
 		return verb
 	}
 	return verb + " " + table
+}
+
+// selectName returns the name of a SELECT from the words after the verb. lock is the name of a call in the statement that
+// acquires or releases a lock, or "" if there is none.
+func selectName(words []string, lock string) string {
+	from, call := fromClause(words), words // as in SELECT GET_LOCK(…)
+	table := cmp.Or(after(from, ""), after(words, "FROM"))
+	if len(from) > 1 && !slices.Contains(beforeTable, strings.ToUpper(from[0])) && from[1] == "(" {
+		call, table = from, "" // as in SELECT * FROM grab(…)
+	}
+	if table == "" || strings.EqualFold(table, "DUAL") {
+		function := ""
+		if len(call) > 1 && call[1] == "(" {
+			function = strings.ToUpper(call[0])
+		}
+		switch {
+		case function != "" && !builtIn.MatchString(function):
+			return "SELECT " + function + Stored
+		case lock != "": // as in SELECT COALESCE(GET_LOCK(…), 0)
+			return lock
+		case function != "":
+			return "SELECT " + function
+		}
+	}
+	switch {
+	case table == "":
+		return "SELECT"
+	case locksRows(words):
+		table += ForUpdate
+	}
+	if lock != "" { // the statement also reads a table
+		return lock + Joint + "SELECT " + table
+	}
+	return "SELECT " + table
 }
 
 // fromClause returns the words after the first FROM that is not in parentheses, or nil if there is
