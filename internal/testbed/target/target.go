@@ -184,18 +184,19 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	if s.readsBody && a.cut {
 		kind += fmt.Sprintf(" with a body cut at %d KiB", MaxBody>>10)
 	}
-	var found [3]grab.Outcome
-	n := 0
-	for _, m := range [...]reading{{grab.Grabbed, s.Grabbed}, {grab.Taken, s.Taken}, {grab.Busy, s.Busy}} {
+	found := make([]grab.Outcome, 0, 3)
+	for _, m := range [...]struct {
+		outcome grab.Outcome
+		rule    Rule
+	}{{grab.Grabbed, s.Grabbed}, {grab.Taken, s.Taken}, {grab.Busy, s.Busy}} {
 		if m.rule.holds(a) {
-			found[n] = m.outcome
-			n++
+			found = append(found, m.outcome)
 		}
 	}
 	switch {
-	case n == 1:
+	case len(found) == 1:
 		return Meaning{Outcome: found[0]}
-	case n > 1:
+	case len(found) > 1:
 		return Meaning{grab.Failed, true, fmt.Sprintf("both %s and %s", found[0], found[1])}
 	case status == http.StatusGatewayTimeout, status == http.StatusRequestTimeout, status == clientClosed: // the handler may still work on the grab
 		return Meaning{grab.Timeout, true, kind}
@@ -206,11 +207,6 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 
 // clientClosed is the status with which nginx reports that the client has closed the connection.
 const clientClosed = 499
-
-type reading struct {
-	outcome grab.Outcome
-	rule    Rule
-}
 
 // Says returns the shape's rules as text for a report.
 func (s *Shape) Says() Rules {
