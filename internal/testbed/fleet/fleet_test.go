@@ -70,7 +70,7 @@ func TestPortTaken(t *testing.T) {
 	if in.exe, in.args, in.env, err = in.command(u); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.start(t.Context(), in.args); !errors.Is(err, errPortTaken) {
+	if err := in.start(t.Context(), in.args); !errors.Is(err, stack.ErrPortTaken) {
 		t.Errorf("on a port that is taken: %v", err)
 	}
 	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
@@ -121,7 +121,7 @@ func TestRestartWhilePortIsTaken(t *testing.T) {
 				u.TTL, u.SameAddr = time.Minute, true
 				start = func(ctx context.Context) error { return f.Equip(ctx, u) }
 			}
-			if err := start(t.Context()); taken < time.Hour && err != nil || taken == time.Hour && !errors.Is(err, errPortTaken) {
+			if err := start(t.Context()); taken < time.Hour && err != nil || taken == time.Hour && !errors.Is(err, stack.ErrPortTaken) {
 				t.Errorf("%s, taken for %v: %v", kind, taken, err)
 			}
 		}

@@ -109,7 +109,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 			return err
 		}
 		err := in.start(ctx, in.args)
-		if !errors.Is(err, errPortTaken) || try == portTries {
+		if !errors.Is(err, stack.ErrPortTaken) || try == stack.PortTries {
 			return err
 		}
 	}
@@ -160,12 +160,6 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	}
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
-
-// portTries is how many ports to try. One is not enough, because another process may take a free
-// port before the instance can use it.
-const portTries = 5
-
-var errPortTaken = errors.New("another process uses its port")
 
 // chooseAddr chooses the requested address, or another free one if it is in use. It sets all instance
 // fields that depend on the port.
@@ -321,14 +315,14 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 			sayAfter *= 2
 		}
 		switch {
-		case err == nil, errors.Is(err, errPortTaken):
+		case err == nil, errors.Is(err, stack.ErrPortTaken):
 			return err
 		case run.Err() != nil:
 			return context.Cause(run)
 		case !in.alive() && in.proc.ExitCode() == instance.ExitAddrInUse:
-			return errPortTaken
+			return stack.ErrPortTaken
 		case !in.alive() && in.fleet.service != nil && (proc.Taken(in.addr) || saysTaken(in.proc.LogTail())):
-			return fmt.Errorf("%w. If its output names another port, let each instance use its own port there, because they run at the same time", errPortTaken)
+			return fmt.Errorf("%w. If its output names another port, let each instance use its own port there, because they run at the same time", stack.ErrPortTaken)
 		case !in.alive():
 			return errors.New("it exited before it was ready")
 		case missing && time.Since(found) > within/12:
@@ -344,7 +338,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 }
 
 // askReady returns nil if the instance is ready. If another process responds on its port, it
-// returns errPortTaken.
+// returns stack.ErrPortTaken.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -354,7 +348,7 @@ func (in *Instance) askReady(ctx context.Context) error {
 		return err
 	}
 	if health.PID != in.proc.Pid() {
-		return fmt.Errorf("%w: process %d answers at this address", errPortTaken, health.PID)
+		return fmt.Errorf("%w: process %d answers at this address", stack.ErrPortTaken, health.PID)
 	}
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
@@ -424,7 +418,7 @@ const (
 func (in *Instance) awaitPort(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !proc.Taken(in.addr), nil })
 	if err == nil && !free {
-		err = fmt.Errorf("cannot restart %s (port %s): %w: repeat the run", in.Name(), in.ID, errPortTaken)
+		err = fmt.Errorf("cannot restart %s (port %s): %w: repeat the run", in.Name(), in.ID, stack.ErrPortTaken)
 	}
 	return err
 }

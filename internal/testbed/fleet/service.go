@@ -201,13 +201,13 @@ func (f *Fleet) Started() bool { return f.stack != nil }
 const serviceTimeout = 2 * time.Minute
 
 // answers returns nil if a service's instance is ready. If another program uses its port, it
-// returns errPortTaken.
+// returns stack.ErrPortTaken.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
 		return err
 	}
 	if ours, known := in.listens(); known && !ours {
-		return fmt.Errorf("%w: another program answers at this address. If the command starts it through a daemon, as docker run does, start the program itself", errPortTaken)
+		return fmt.Errorf("%w: another program answers at this address. If the command starts it through a daemon, as docker run does, start the program itself", stack.ErrPortTaken)
 	}
 	return nil
 }
@@ -223,12 +223,7 @@ func (in *Instance) asked(ctx context.Context) error {
 		_, err := in.fleet.client.do(ctx, http.MethodGet, in.URL+in.fleet.service.Ready, nil, http.Header{})
 		return err
 	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", in.addr)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
+	return stack.Accepts(ctx, in.addr)
 }
 
 // IsService reports whether the instances belong to a user's service that the fleet starts.

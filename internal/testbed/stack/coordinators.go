@@ -119,7 +119,7 @@ func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, etcdAnswer)
 	defer cancel()
-	if err := listens(ctx, strings.TrimPrefix(addr, "http://")); err != nil {
+	if err := Accepts(ctx, strings.TrimPrefix(addr, "http://")); err != nil {
 		return info, err
 	}
 

@@ -96,27 +96,28 @@ type server struct {
 	ask func(ctx context.Context, addr string) (serverInfo, error)
 }
 
-// portTries is how many ports to try. One is not enough, because another process may take a free
-// port before the server can use it.
-const portTries = 5
+// PortTries is how many ports to try for a server or an instance. One is not enough, because another process may take a
+// free port before the server can use it.
+const PortTries = 5
 
 // serve starts a server and waits until the server is ready. If the argument at is empty, the server
 // uses a free port.
 func (s *Stack) serve(ctx context.Context, srv server, at string) (addr string, info serverInfo, err error) {
-	for range portTries {
+	for range PortTries {
 		if addr = at; addr == "" {
 			if addr, err = proc.FreeAddr(); err != nil {
 				return "", info, err
 			}
 		}
-		if info, err = s.serveAt(ctx, srv, addr); !errors.Is(err, errPortTaken) {
+		if info, err = s.serveAt(ctx, srv, addr); !errors.Is(err, ErrPortTaken) {
 			break
 		}
 	}
 	return addr, info, err
 }
 
-var errPortTaken = errors.New("another process uses its port")
+// ErrPortTaken means that a server or an instance cannot start, because its port is in use.
+var ErrPortTaken = errors.New("another process uses its port")
 
 func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serverInfo, err error) {
 	args, err := srv.args(addr)
@@ -146,17 +147,17 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 	}
 	tail := p.LogTail()
 	if strings.Contains(tail, "ddress already in use") {
-		err = fmt.Errorf("%w: %w", errPortTaken, err)
+		err = fmt.Errorf("%w: %w", ErrPortTaken, err)
 	}
 	return info, fmt.Errorf("stack: %s: %s: %w: make sure that this program starts on its own, or put another one on PATH\nits last lines:\n%s",
 		srv.name, srv.exe, err, cmp.Or(tail, "(the program printed nothing)"))
 }
 
-// owns returns errPortTaken if another process listens at addr.
+// owns returns ErrPortTaken if another process listens at addr.
 func (p *Process) owns(addr string) error {
 	port, err := strconv.Atoi(portOf(addr))
 	if ours, known := proc.Listens([]int{p.Pid()}, port); known && !ours {
-		return fmt.Errorf("%w: another server answers at this address", errPortTaken)
+		return fmt.Errorf("%w: another server answers at this address", ErrPortTaken)
 	}
 	return err
 }

@@ -26,9 +26,9 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections at addr. Call it before a client that would
+// Accepts returns nil if a server accepts connections at addr. Call it before a client that would
 // otherwise wait for the server or print errors.
-func listens(ctx context.Context, addr string) error {
+func Accepts(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func askRedis(ctx context.Context, entry string) (serverInfo, error) {
 func infoOf(ctx context.Context, addr, section string) (text string, err error) {
 	client := newRedis(addr)
 	defer client.Close()
-	if err = listens(ctx, addr); err == nil {
+	if err = Accepts(ctx, addr); err == nil {
 		text, err = client.Info(ctx, section).Result()
 	}
 	if err != nil {
