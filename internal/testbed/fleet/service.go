@@ -78,22 +78,20 @@ func parseCommand(text string, names []string) (s Service, err error) {
 			return s, err
 		}
 	}
-	n := slices.IndexFunc(words, func(w string) bool { name, _, ok := strings.Cut(w, "="); return !ok || !isName(name) })
+	n := slices.IndexFunc(words, func(w string) bool { return !assignment.MatchString(w) })
 	if n >= 0 {
 		s.env, s.words = words[:n], words[n:]
 	}
 	return s, nil
 }
 
-func isName(text string) bool {
-	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
-}
-
-// These patterns match parts of a command: a word, a quoted or escaped part of a word, and an escaped character.
+// These patterns match parts of a command: the beginning of an environment variable, a word, a quoted or escaped part of
+// a word, and an escaped character.
 var (
-	shellWord = regexp.MustCompile(`(?s)(?:[^ \t\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+`)
-	quoted    = regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"`)
-	escaped   = regexp.MustCompile(`(?s)\\(.)`)
+	assignment = regexp.MustCompile(`^\w+=`)
+	shellWord  = regexp.MustCompile(`(?s)(?:[^ \t\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+`)
+	quoted     = regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"`)
+	escaped    = regexp.MustCompile(`(?s)\\(.)`)
 )
 
 // splitWords splits a command into words like a shell, but does not expand variables or patterns.
