@@ -140,7 +140,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if drained {
 		m.invalidate(err, "grabs may still have been in flight")
 	} else {
-		drained = w.fleet.AwaitQuiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
+		drained = w.fleet.Proxied().AwaitQuiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
 	}
 	drained = drained || of.killed
 	c.answers(m.accounting)
@@ -154,10 +154,10 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if again := m.accounting.probeWins; again > 0 {
 		m.note += fmt.Sprintf("; for %d of them, a new driver still won after all others had their responses", again)
 	}
-	if why := w.fleet.Unreadable(); why != "" {
+	if why := w.fleet.Proxied().Unreadable(); why != "" {
 		m.invalidate(errors.New(why), unreadable)
 	}
-	if how := w.fleet.EndedByItself(); how != "" {
+	if how := w.fleet.Proxied().EndedByItself(); how != "" {
 		m.invalidate(errors.New(how), "an instance of the service exited unexpectedly, and its output in the result folder may say why")
 	}
 	c.withhold(&m)

@@ -146,8 +146,8 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	in.responses.callsAfterAnswer = in.trail.callsAfterAnswer
 	if t := in.trail.service; err == nil && t != nil {
-		in.w.fleet.Recognize(slices.Concat(in.trail.calls[fault.Alone], t.renewal), t.idle)
-		in.w.fleet.IgnoreBackground(withoutWinners(t.background, in.trail.ledger))
+		in.w.fleet.Proxied().Recognize(slices.Concat(in.trail.calls[fault.Alone], t.renewal), t.idle)
+		in.w.fleet.Proxied().IgnoreBackground(withoutWinners(t.background, in.trail.ledger))
 	}
 	return err
 }
@@ -242,7 +242,7 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 		return err
 	}
 	in.workload.setup.Routes = in.routes()
-	in.w.fleet.RouteTo(in.workload.setup.Routes)
+	in.w.fleet.Proxied().RouteTo(in.workload.setup.Routes)
 	return nil
 }
 
@@ -270,7 +270,7 @@ func (in *injection) clear(ctx context.Context) error {
 	}
 	if in.prepared.Close != nil {
 		if in.traits.reconnects {
-			in.w.fleet.RouteTo(nil)
+			in.w.fleet.Proxied().RouteTo(nil)
 		} else {
 			errs = append(errs, in.w.fleet.Stop())
 		}

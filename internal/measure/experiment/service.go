@@ -142,17 +142,17 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
 	var last []control.Call
 	var took []time.Duration
-	r.fleet.IgnoreBackground(nil) // another strategy may have been recorded before
+	r.fleet.Proxied().IgnoreBackground(nil) // another strategy may have been recorded before
 	t, err := findTrail(r.cfg.Target.Database.Query, func(n int64) (request, error) {
 		req, err := r.listCalls(ctx, in, first+n)
 		took = append(took, req.took)
 		before := last
 		last = slices.Concat(req.calls, req.behind)
-		r.fleet.Learn(changingNames(before, last)...)
+		r.fleet.Proxied().Learn(changingNames(before, last)...)
 		return req, err
 	}, func(n int64) ([]control.Call, error) {
 		others, err := listWithoutGrab(ctx, in, first+n, minSettle)
-		r.fleet.IgnoreBackground(withoutWinners(others, ledgerOf(last, r.cfg.Target.Database.Query)))
+		r.fleet.Proxied().IgnoreBackground(withoutWinners(others, ledgerOf(last, r.cfg.Target.Database.Query)))
 		return others, err
 	})
 	if t.service != nil && err == nil {
@@ -356,7 +356,7 @@ func listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease
 // checkReadable returns an error if the proxies may have missed calls of a request. A fault could
 // then hit the wrong call.
 func (r recorder) checkReadable(t trail) error {
-	if why := r.fleet.Unreadable(); why != "" {
+	if why := r.fleet.Proxied().Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
 	if t.claim == nil {

@@ -26,7 +26,7 @@ func TestAwaitQuietByDefinition(t *testing.T) {
 			f := &Fleet{service: &Service{}}
 			for range 2 {
 				f.Instances = append(f.Instances, &Instance{wires: &wires{
-					database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard),
+					database: "mysql", naming: newNaming(), holds: control.NewServer("a", 0, history.Discard),
 				}})
 			}
 			began := time.Now()
@@ -63,7 +63,7 @@ func TestAwaitQuietByDefinition(t *testing.T) {
 			}
 			results[want]++
 			time.Sleep(start)
-			quiet := f.AwaitQuiet(t.Context(), long, within)
+			quiet := f.Proxied().AwaitQuiet(t.Context(), long, within)
 			if at := time.Since(began); quiet != want || at != wantAt {
 				t.Errorf("seed %d: statements %v: from %v on, %v at %v; want %v at %v", seed, all, start, quiet, at, want, wantAt)
 			}
@@ -82,7 +82,7 @@ func TestAwaitsDatabase(t *testing.T) {
 		if in.AwaitsDatabase(0) {
 			t.Error("an instance without proxies awaits the database")
 		}
-		in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
+		in.wires = &wires{database: "mysql", naming: newNaming(), holds: control.NewServer("a", 0, history.Discard)}
 		time.Sleep(time.Second)
 		var sending sync.WaitGroup
 		sending.Go(func() {

@@ -89,7 +89,7 @@ func TestNoShell(t *testing.T) {
 // TestCallsOfAGrab checks that a call's name contains a star instead of the order's number. Noise must not
 // count as a call of the grab.
 func TestCallsOfAGrab(t *testing.T) {
-	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
+	w := &wires{database: "mysql", naming: newNaming()}
 	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
 		t.Error("a request counts as a call although no grab is watched")
 	}
@@ -157,7 +157,7 @@ func TestNoise(t *testing.T) {
 		{Server: "db", Text: "SELECT GET_LOCK"}, {Server: "db", Text: "UPDATE orders"}, {Server: "db", Text: "INSERT wins"}, {Server: "db", Text: "INSERT grabs"},
 		{Server: "db", Text: "CALL grab"}, {Server: "db", Text: "PREPARE TRANSACTION"}, {Server: "db", Text: "XA PREPARE"}, {Server: "db", Text: "COMMIT"}, {Server: "redis", Text: "EVALSHA c41f0d7 order_61"}, {Server: "redis", Text: "PUBLISH unlocked"},
 	}
-	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
+	w := &wires{database: "mysql", naming: newNaming()}
 	w.watch(61, 1, "61", map[string]string{})
 	calls := func(events []wire.Event) (names []string) {
 		for _, e := range events {
@@ -266,7 +266,7 @@ func TestSentinelsOfAService(t *testing.T) {
 // answers a question about a result. A question about that grab must wait until the grab is quiet.
 func TestAskingForAResult(t *testing.T) {
 	t.Parallel()
-	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
+	w := &wires{database: "mysql", naming: newNaming()}
 	belongs := func() bool {
 		_, ok := w.call(wire.Event{Server: "redis", Text: "GET result:7"})
 		return ok
@@ -306,7 +306,7 @@ func TestAskingForAResult(t *testing.T) {
 // Learn was called for it.
 func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	t.Parallel()
-	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}}}
+	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", naming: newNaming()}}
 	in.fleet.Shape, in.fleet.Instances = target.Plain, []*Instance{in}
 	names := func(texts ...string) (names []string) {
 		for _, text := range texts {
@@ -323,7 +323,7 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	if want := []string{"redis SET result:*:{driver}", "redis RPUSH lane-{port}", "redis GET shard:5"}; !slices.Equal(dry, want) || !slices.Equal(struck, want) {
 		t.Errorf("%q, then %q; want %q twice", dry, struck, want)
 	}
-	in.fleet.Learn("redis GET shard:{n}")
+	in.fleet.Proxied().Learn("redis GET shard:{n}")
 	dry = append(dry, names("GET shard:6", "EVALSHA a1b2c3d shard:6")...)
 	if want := []string{"redis GET shard:{n}", "redis EVALSHA a1b2c3d shard:6"}; !slices.Equal(dry[3:], want) {
 		t.Errorf("names of the calls are %q, want %q", dry[3:], want)
@@ -331,8 +331,8 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	if got := in.NameOfKey("shard:6") + " " + in.NameOfKey("other:6"); got != "shard:{n} other:6" {
 		t.Errorf("keys: %s", got)
 	}
-	in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}} // as in another worker, which has made no dry run
-	in.fleet.Recognize([]control.Call{{Phase: tap.Phase(dry[0])}, {Phase: tap.Phase(dry[3])}}, nil)
+	in.wires = &wires{database: "mysql", naming: newNaming()} // as in another worker, which has made no dry run
+	in.fleet.Proxied().Recognize([]control.Call{{Phase: tap.Phase(dry[0])}, {Phase: tap.Phase(dry[3])}}, nil)
 	in.Watch(72, 6)
 	if got, want := names("SET result:72:6", "GET shard:7"), []string{dry[0], dry[3]}; !slices.Equal(got, want) {
 		t.Errorf("another worker names the calls %q, want %q", got, want)
@@ -363,14 +363,14 @@ func TestTokensInKeys(t *testing.T) {
 		}
 	}
 
-	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", driverTexts: map[string]bool{}, tokened: map[string]*regexp.Regexp{}}}
+	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", naming: newNaming()}}
 	in.fleet.Shape, in.fleet.Instances = target.Plain, []*Instance{in}
 	name := func(text string) string {
 		op, _ := in.wires.call(wire.Event{Server: "redis", Text: text})
 		return string(op.Phase)
 	}
 	in.Watch(7, 1)
-	in.fleet.Learn("redis SET lock:*:{token} NX PX")
+	in.fleet.Proxied().Learn("redis SET lock:*:{token} NX PX")
 	for range 2 {
 		for text, want := range map[string]string{
 			"SET lock:7:" + nanoid + " NX PX":  "redis SET lock:*:{token} NX PX",
@@ -388,8 +388,8 @@ func TestTokensInKeys(t *testing.T) {
 		if got := in.NameOfKey("lock:7:"+nanoid) + " " + in.NameOfKey("lock:7:winner"); got != "lock:*:{token} lock:*:winner" {
 			t.Errorf("keys: %s", got)
 		}
-		in.wires.tokened = map[string]*regexp.Regexp{} // as in another worker, which has made no dry run
-		in.fleet.Recognize([]control.Call{{Phase: "redis SET lock:*:{token} NX PX"}}, nil)
+		in.wires.naming.tokened = map[string]*regexp.Regexp{} // as in another worker, which has made no dry run
+		in.fleet.Proxied().Recognize([]control.Call{{Phase: "redis SET lock:*:{token} NX PX"}}, nil)
 	}
 }
 
@@ -398,7 +398,7 @@ func TestTokensInKeys(t *testing.T) {
 // another statement.
 func TestIdleStatements(t *testing.T) {
 	t.Parallel()
-	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
+	w := &wires{database: "mysql", naming: newNaming(), holds: control.NewServer("a", 0, history.Discard)}
 	on := func(conn uint64, text string) wire.Event { return wire.Event{Server: "db", Conn: conn, Text: text} }
 	send := func(context.Context) error { return nil }
 	w.recognize(nil, []control.Call{{Phase: "mysql SELECT jobs", Target: "db"}, {Phase: "mysql COMMIT", Target: "db"}})
@@ -430,7 +430,7 @@ func TestIdleStatements(t *testing.T) {
 // COMMIT if the transaction has written.
 func TestTransactionsOfATask(t *testing.T) {
 	t.Parallel()
-	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
+	w := &wires{database: "mysql", naming: newNaming(), holds: control.NewServer("a", 0, history.Discard)}
 	w.watch(7, 1, "7", map[string]string{})
 	w.ignoreBackground([]control.Call{{Phase: "mysql BEGIN", Target: "db"}, {Phase: "mysql SET autocommit=0", Target: "db"}, {Phase: "mysql SELECT jobs", Target: "db"}, {Phase: "mysql DELETE old", Target: "db"}, {Phase: "mysql COMMIT", Target: "db"}})
 	in := &Instance{fleet: newFleet(""), wires: w, Client: w.holds.Client()}
@@ -461,7 +461,7 @@ func TestTransactionsOfATask(t *testing.T) {
 // while the instance looks up a result. Those of a query are none, and do not delay the next question.
 func TestTransactionsDuringAQuestion(t *testing.T) {
 	t.Parallel()
-	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
+	w := &wires{database: "mysql", naming: newNaming(), holds: control.NewServer("a", 0, history.Discard)}
 	w.watch(7, 1, "7", map[string]string{})
 	w.ignoreBackground(nil)
 	w.holds.Set("all", control.Hold{First: 7, Count: 1, Outcome: control.Delivered})

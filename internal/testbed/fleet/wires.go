@@ -1,20 +1,15 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"grablab/internal/catalog"
 	"grablab/internal/history"
@@ -41,31 +36,26 @@ type wires struct {
 	lastStatement atomic.Int64 // when the database last replied, in Unix nanoseconds
 	rowWaits      atomic.Int64 // number of these statements that may wait for a row lock
 
-	mu            sync.Mutex
-	to            stack.Addresses // servers behind the proxies
-	order, driver int64           // the order and driver that the instance is handling; 0 if none
-	id            string          // the order ID in requests
-	// names contains the placeholders for numbers that may occur in requests, such as the port.
-	names        map[string]string
-	driverTexts  map[string]bool           // request texts that name the driver, as seen in test runs before the load
-	numbered     map[string]bool           // lock requests whose keys contain any number, written as {n}
-	tokened      map[string]*regexp.Regexp // names of keys that contain any token, and of lock requests with such a key; with a pattern that matches them
-	idle         map[string]bool           // requests that the instance makes even while it handles no grabs
-	busy         map[uint64]bool           // database connections that, since the end of their last transaction, have sent a request that is not in idle
-	background   map[string]bool           // statements that the instance sends even while it handles no grabs, including those that write
-	grabs        map[uint64]bool           // database connections that, since the end of their last transaction, have sent a statement that is not in background
-	begun        map[uint64]string         // database connections with an open transaction, and the statement that began it; it may belong to a background task
-	manual       map[uint64]bool           // database connections without autocommit, and whether each has written since its last transaction ended
-	lastCall     time.Time                 // time of the last request for order
-	questions    int                       // number of pending requests for a result
-	lastQuestion time.Time                 // when the last request for a result was sent
+	mu           sync.Mutex
+	to           stack.Addresses // servers behind the proxies
+	order        int64           // the order that the instance is handling; 0 if none
+	naming       naming
+	idle         map[string]bool   // requests that the instance makes even while it handles no grabs
+	busy         map[uint64]bool   // database connections that, since the end of their last transaction, have sent a request that is not in idle
+	background   map[string]bool   // statements that the instance sends even while it handles no grabs, including those that write
+	grabs        map[uint64]bool   // database connections that, since the end of their last transaction, have sent a statement that is not in background
+	begun        map[uint64]string // database connections with an open transaction, and the statement that began it; it may belong to a background task
+	manual       map[uint64]bool   // database connections without autocommit, and whether each has written since its last transaction ended
+	lastCall     time.Time         // time of the last request for order
+	questions    int               // number of pending requests for a result
+	lastQuestion time.Time         // when the last request for a result was sent
 }
 
 // newWires opens the proxies. If the service uses Sentinel, newWires also starts Sentinels that
 // report the Redis proxy as the master.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
-	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}, numbered: map[string]bool{}, tokened: map[string]*regexp.Regexp{}}
+	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), naming: newNaming()}
 	var ways []stack.Detour
 	for _, server := range st.Servers() {
 		protocol := wire.RESP
@@ -145,7 +135,8 @@ func (w *wires) close() {
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.order, w.driver, w.id, w.names, w.lastCall = order, driver, id, names, time.Now()
+	w.order, w.lastCall = order, time.Now()
+	w.naming.driver, w.naming.id, w.naming.names = driver, id, names
 }
 
 // When a client asks for a grab's result, the service may query its servers. These constants help
@@ -166,7 +157,7 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error means only that the grab has ended
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return w.order != order || w.driver == 0 || time.Since(w.lastCall) > quietForAsking, nil
+		return w.order != order || w.naming.driver == 0 || time.Since(w.lastCall) > quietForAsking, nil
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,22 +172,6 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 
 // isAsked reports whether the instance is looking up a result.
 func (w *wires) isAsked() bool { return w.questions > 0 && time.Since(w.lastQuestion) < askFor }
-
-// wired returns the instances with proxies.
-func (f *Fleet) wired() []*Instance {
-	return catalog.Filter(f.Instances, func(in *Instance) bool { return in.wires != nil })
-}
-
-// Asking implements load.Asking. It tells the proxies that a client is about to ask for a request's
-// result. The client must call answered when it has the result.
-func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
-	for _, in := range f.wired() {
-		if in.URL == of.Target {
-			return in.wires.ask(ctx, of.Order)
-		}
-	}
-	return func() {}
-}
 
 // tap forwards an instance's request to the server. If the request belongs to the watched order, a
 // breakpoint can pause it.
@@ -238,7 +213,7 @@ func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	if e.Server != tap.DB || w.order == 0 || w.grabs == nil {
 		return false, ""
 	}
-	text, ok := w.normalize(e)
+	text, ok := w.naming.normalize(e)
 	switch {
 	case !ok:
 	case wire.Begins(text):
@@ -306,234 +281,6 @@ func (w *wires) counted(e wire.Event, send func(context.Context) error) func(con
 	}
 }
 
-// random matches values that a program has generated, such as UUIDs and long hexadecimal tokens.
-var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
-
-// withoutIDs replaces the order ID with *, random values with #, and the numbers in names with
-// their placeholders. It also finds numbers inside words, but not inside long hexadecimal values
-// such as 61a7bc5f.
-func withoutIDs(text, order string, names map[string]string) string {
-	if strings.Trim(order, "0123456789") != "" || len(order) >= 16 { // random also matches a number of that length
-		text, order = strings.ReplaceAll(text, order, "*"), ""
-	}
-	order = strings.TrimLeft(order, "0")
-	if slices.ContainsFunc(strings.FieldsFunc(text, isNoHexDigit), func(hex string) bool { return len(hex) >= 8 }) {
-		text = random.ReplaceAllString(text, "#")
-	}
-	return replaceNumbers(text, func(n string) string {
-		if order != "" && strings.TrimLeft(n, "0") == order {
-			return "*"
-		}
-		return cmp.Or(names[n], n)
-	})
-}
-
-// replaceNumbers replaces the numbers in text, except in long hexadecimal values.
-func replaceNumbers(text string, replace func(string) string) string {
-	return replaceRuns(text, isNoHexDigit, func(hex string) string {
-		if len(hex) >= 7 && len(strings.FieldsFunc(hex, isNoDigit)) > 1 {
-			return hex
-		}
-		return replaceRuns(hex, isNoDigit, replace)
-	})
-}
-
-func isNoDigit(r rune) bool    { return r < '0' || r > '9' }
-func isNoHexDigit(r rune) bool { return isNoDigit(r) && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') }
-
-// replaceRuns replaces each longest part of text between characters that separate. This is a hot path:
-// regular expressions took 7 % of the CPU time of runs against services, with the race detector.
-func replaceRuns(text string, separates func(rune) bool, replace func(string) string) string {
-	var b strings.Builder
-	for text != "" {
-		end := strings.IndexFunc(text, separates)
-		if end < 0 {
-			end = len(text)
-		}
-		if end == 0 {
-			_, end = utf8.DecodeRuneInString(text)
-			b.WriteString(text[:end])
-		} else {
-			b.WriteString(replace(text[:end]))
-		}
-		text = text[end:]
-	}
-	return b.String()
-}
-
-// These placeholders replace numbers that differ between requests of the same kind.
-const (
-	ownDriver = "{driver}"
-	ownPort   = "{port}"
-	anyNumber = "{n}"
-	anyToken  = "{token}"
-)
-
-// withoutNumbers replaces each number in a request's text with {n}, except in long hexadecimal values.
-func withoutNumbers(text string) string {
-	return replaceNumbers(text, func(string) string { return anyNumber })
-}
-
-// CommonName returns a common name for two different calls to a lock server, with {n} or {token} where their keys differ. If
-// the calls differ in anything but the numbers or the tokens in their keys, ok is false.
-func CommonName(a, b string) (name string, ok bool) {
-	if name = withoutNumbers(a); name == withoutNumbers(b) {
-		return name, true
-	}
-	return withoutTokens(a, b)
-}
-
-// withoutTokens compares the names of two calls to a lock server. If their keys differ only in tokens, such as
-// random session IDs, it returns the name with {token} in place of each token. Otherwise, ok is false. The
-// separators ':', '|' and ',' divide a key into parts, and each part may contain one token.
-func withoutTokens(a, b string) (name string, ok bool) {
-	x, y := strings.Split(a, " "), strings.Split(b, " ")
-	i := 1 + keyIn(x[1:])
-	if i >= len(x) || len(x) != len(y) || !slices.Equal(x[:i], y[:i]) || !slices.Equal(x[i+1:], y[i+1:]) {
-		return "", false
-	}
-	parts, others := keyParts.FindAllString(x[i], -1), keyParts.FindAllString(y[i], -1)
-	if len(parts) != len(others) {
-		return "", false
-	}
-	for n, part := range parts {
-		from, to := difference(part, others[n])
-		switch other := others[n][from : len(others[n])-len(part)+to]; {
-		case part == others[n]:
-			continue
-		case !isToken(part[from:to]) || !isToken(other):
-			return "", false
-		}
-		parts[n], ok = part[:from]+anyToken+part[to:], true
-	}
-	x[i] = strings.Join(parts, "")
-	return strings.Join(x, " "), ok
-}
-
-// keyIn returns the index of the key in the words of a request. The name of a script comes before its key.
-func keyIn(words []string) int {
-	if len(words) > 0 && (strings.HasPrefix(words[0], "EVAL") || strings.HasPrefix(words[0], "FCALL")) {
-		return 2
-	}
-	return 1
-}
-
-// keySeparators divide a key into parts.
-const keySeparators = ":|,"
-
-// keyParts matches a part of a key, or a separator between two parts.
-var keyParts = regexp.MustCompile("[" + keySeparators + "]|[^" + keySeparators + "]+")
-
-// difference returns where a differs from b. It includes complete words of letters and digits.
-func difference(a, b string) (from, to int) {
-	for from < min(len(a), len(b)) && a[from] == b[from] {
-		from++
-	}
-	for from > 0 && isAlphanumeric(a[from-1]) {
-		from--
-	}
-	to, end := len(a), len(b)
-	for to > from && end > from && a[to-1] == b[end-1] {
-		to, end = to-1, end-1
-	}
-	for to < len(a) && isAlphanumeric(a[to]) {
-		to++
-	}
-	return from, to
-}
-
-func isAlphanumeric(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-}
-
-// isToken reports whether a part of a key looks like a random value and not like a word. A word has no digits
-// and does not mix upper and lower case.
-func isToken(text string) bool {
-	const shortest = 5
-	has := func(set string) bool { return strings.ContainsAny(text, set) }
-	const lower = "abcdefghijklmnopqrstuvwxyz"
-	return len(text) >= shortest && (has("0123456789") || has(lower) && has(strings.ToUpper(lower)))
-}
-
-// tokensIn returns a pattern for the texts of a request whose name contains {token}.
-func tokensIn(name string) *regexp.Regexp {
-	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(name), regexp.QuoteMeta(anyToken), "([^ "+keySeparators+"]+)") + "$")
-}
-
-// learnTokens makes nameTokens replace the tokens in the keys of requests with this name. The name
-// contains {token} in place of each token. Other requests with the same key, such as renewals, are
-// covered too. The exception is a key that consists only of a token, because any key could look like
-// it.
-func (w *wires) learnTokens(name string) {
-	w.tokened[name] = tokensIn(name)
-	if words := strings.Split(name, " "); keyIn(words) < len(words) && words[keyIn(words)] != anyToken {
-		w.tokened[words[keyIn(words)]] = tokensIn(words[keyIn(words)])
-	}
-}
-
-// nameTokens replaces the tokens in the text of a request to a lock server, if learnTokens has learned
-// its key.
-func (w *wires) nameTokens(text string) string {
-	if len(w.tokened) == 0 {
-		return text
-	}
-	words := strings.Split(text, " ")
-	if i := keyIn(words); i < len(words) {
-		words[i] = w.nameToken(words[i])
-	}
-	return w.nameToken(strings.Join(words, " "))
-}
-
-// nameToken returns the name of a key or a request. Several names may fit, so it chooses the most exact one.
-func (w *wires) nameToken(text string) string {
-	best := ""
-	for name, pattern := range w.tokened {
-		found := pattern.FindStringSubmatch(text)
-		if found == nil || slices.ContainsFunc(found[1:], func(part string) bool { return !isToken(part) }) {
-			continue
-		}
-		if cmp.Or(cmp.Compare(len(name), len(best)), cmp.Compare(name, best)) > 0 {
-			best = name
-		}
-	}
-	return cmp.Or(best, text)
-}
-
-// NameOfKey returns a key as it appears in the names of calls for the watched order.
-func (in *Instance) NameOfKey(key string) string {
-	in.wires.mu.Lock()
-	defer in.wires.mu.Unlock()
-	name := withoutIDs(key, in.wires.id, in.wires.names)
-	anyKey := withoutNumbers(name)
-	for text := range in.wires.numbered {
-		if anyKey != name && slices.Contains(strings.Split(text, " "), anyKey) {
-			name = anyKey
-		}
-	}
-	return in.wires.nameToken(name)
-}
-
-// nameIDs returns a request's text without IDs. It replaces a driver ID only in requests that are
-// known to contain one. Test runs with unmistakable driver IDs reveal these requests.
-func (w *wires) nameIDs(text string) string {
-	named := withoutIDs(text, w.id, w.names)
-	if strings.Contains(named, ownDriver) {
-		w.driverTexts[named] = true
-		return named
-	}
-	driver := strconv.FormatInt(w.driver, 10)
-	if w.driver <= 0 || !strings.Contains(text, driver) {
-		return named
-	}
-	names := map[string]string{}
-	maps.Copy(names, w.names)
-	names[driver] = ownDriver
-	if other := withoutIDs(text, w.id, names); w.driverTexts[other] {
-		return other
-	}
-	return named
-}
-
 // call describes a request for the watched order. ok is false if the request cannot affect who wins
 // the order.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
@@ -547,13 +294,13 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	if w.order == 0 {
 		return op, false
 	}
-	text, ok := w.normalize(e)
+	text, ok := w.naming.normalize(e)
 	ends := wire.Begins(text) || wire.Ends(text) // ofBackground omits those of queries
 	if !ok || w.isAsked() && !(e.Server == tap.DB && (mayAwaitRows(e.Text) || ends)) {
 		return op, false
 	}
 	w.lastCall = time.Now()
-	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
+	return tap.Op{Order: w.order, Driver: w.naming.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
 // isIdle reports whether the instance sends this request even while it handles no grabs. The end of a
@@ -564,7 +311,7 @@ func (w *wires) isIdle(e wire.Event) bool {
 	if len(w.idle) == 0 {
 		return false
 	}
-	text, ok := w.normalize(e)
+	text, ok := w.naming.normalize(e)
 	if wire.Ends(text) {
 		busy := w.busy[e.Conn]
 		delete(w.busy, e.Conn)
@@ -576,73 +323,14 @@ func (w *wires) isIdle(e wire.Event) bool {
 	return ok && w.idle[text]
 }
 
-// normalize removes IDs and irrelevant commands from a request's text. ok is false if nothing is
-// left.
-func (w *wires) normalize(e wire.Event) (text string, ok bool) {
-	text = e.Text
-	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends EVAL if the server does not know the script
-		text = "EVALSHA " + script
-	}
-	named := w.nameIDs(text)
-	if e.Server != tap.DB && len(w.numbered) > 0 {
-		if other := withoutNumbers(named); w.numbered[other] {
-			named = other
-		}
-	}
-	if e.Server != tap.DB {
-		named = w.nameTokens(named)
-	}
-	parts := []string{named}
-	if e.Server == tap.DB && (!strings.HasPrefix(e.Text, "PREPARE ") || strings.HasPrefix(e.Text, wire.PrepareTransaction)) {
-		parts = strings.Split(parts[0], wire.Joint)
-	}
-	parts = slices.DeleteFunc(parts, func(text string) bool { return isNoise(e.Server == tap.DB, text) })
-	return strings.Join(parts, wire.Joint), len(parts) > 0
-}
-
-// eachWires calls do for the proxies of each instance, with w.mu locked.
-func (f *Fleet) eachWires(do func(w *wires)) {
-	for _, in := range f.wired() {
-		in.wires.mu.Lock()
-		do(in.wires)
-		in.wires.mu.Unlock()
-	}
-}
-
-// Recognize tells the proxies which requests an instance makes to grab an order. idle contains the
-// requests that it makes even while it handles no grabs, without those that may write.
-func (f *Fleet) Recognize(grab, idle []control.Call) {
-	f.eachWires(func(w *wires) { w.recognize(grab, idle) })
-}
-
 func (w *wires) recognize(grab, idle []control.Call) {
 	for _, c := range grab {
-		w.learn(textOf(c.Phase))
+		w.naming.learn(textOf(c.Phase))
 	}
 	w.idle, w.busy = map[string]bool{}, map[uint64]bool{}
 	for _, c := range idle {
 		w.idle[textOf(c.Phase)] = true
 	}
-}
-
-// learn teaches normalize the name of a request. The text of the request has placeholders in place of
-// the numbers and tokens that differ between grabs.
-func (w *wires) learn(text string) {
-	if strings.Contains(text, ownDriver) {
-		w.driverTexts[text] = true
-	}
-	if strings.Contains(text, anyNumber) {
-		w.numbered[text] = true
-	}
-	if strings.Contains(text, anyToken) {
-		w.learnTokens(text)
-	}
-}
-
-// IgnoreBackground tells the proxies which requests an instance makes even while it handles no grabs. A
-// transaction that contains only such statements is not part of a grab.
-func (f *Fleet) IgnoreBackground(calls []control.Call) {
-	f.eachWires(func(w *wires) { w.ignoreBackground(calls) })
 }
 
 func (w *wires) ignoreBackground(calls []control.Call) {
@@ -654,26 +342,74 @@ func (w *wires) ignoreBackground(calls []control.Call) {
 	}
 }
 
-// textOf returns the text of a request without the server's name, as in normalize.
-func textOf(call tap.Phase) string {
-	_, text, _ := strings.Cut(string(call), " ")
-	return text
+// Proxied lists instances that have proxies between them and their servers. Only the instances of a user's service that
+// the fleet starts have proxies.
+type Proxied []*Instance
+
+// Proxied returns the instances with proxies.
+func (f *Fleet) Proxied() Proxied {
+	return catalog.Filter(f.Instances, func(in *Instance) bool { return in.wires != nil })
+}
+
+// Asking implements load.Asking. It tells the proxies that a client is about to ask for a request's
+// result. The client must call answered when it has the result.
+func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
+	for _, in := range f.Proxied() {
+		if in.URL == of.Target {
+			return in.wires.ask(ctx, of.Order)
+		}
+	}
+	return func() {}
+}
+
+// each calls do for the proxies of each instance, with w.mu locked.
+func (p Proxied) each(do func(w *wires)) {
+	for _, in := range p {
+		in.wires.mu.Lock()
+		do(in.wires)
+		in.wires.mu.Unlock()
+	}
+}
+
+// Recognize tells the proxies which requests an instance makes to grab an order. idle contains the
+// requests that it makes even while it handles no grabs, without those that may write.
+func (p Proxied) Recognize(grab, idle []control.Call) {
+	p.each(func(w *wires) { w.recognize(grab, idle) })
+}
+
+// IgnoreBackground tells the proxies which requests an instance makes even while it handles no grabs. A
+// transaction that contains only such statements is not part of a grab.
+func (p Proxied) IgnoreBackground(calls []control.Call) {
+	p.each(func(w *wires) { w.ignoreBackground(calls) })
 }
 
 // Learn tells the proxies that the numbers or tokens in the keys of these calls differ between grabs. The names come from
 // CommonName.
-func (f *Fleet) Learn(names ...string) {
-	f.eachWires(func(w *wires) {
+func (p Proxied) Learn(names ...string) {
+	p.each(func(w *wires) {
 		for _, name := range names {
-			w.learn(textOf(tap.Phase(name)))
+			w.naming.learn(textOf(tap.Phase(name)))
 		}
 	})
 }
 
-// EndedByItself describes a user's instance that has exited unexpectedly. If there is none, it
+// Unreadable explains why a proxy could not decode a connection. If all connections were decoded,
+// it returns "".
+func (p Proxied) Unreadable() string {
+	for _, in := range p {
+		for _, proxy := range in.wires.proxies {
+			if why := proxy.Unreadable(); why != "" {
+				return in.Name() + ": " + why
+			}
+		}
+	}
+	return ""
+}
+
+// EndedByItself describes an instance that has exited unexpectedly. If there is none, it
 // returns "".
-func (f *Fleet) EndedByItself() string {
-	for _, in := range f.wired() {
+func (p Proxied) EndedByItself() string {
+	for _, in := range p {
 		if in.proc != nil && in.proc.ByItself() != "" {
 			return in.proc.ByItself()
 		}
@@ -681,17 +417,29 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable explains why a proxy could not decode a connection. If all connections were decoded,
-// it returns "".
-func (f *Fleet) Unreadable() string {
-	for _, in := range f.wired() {
-		for _, p := range in.wires.proxies {
-			if why := p.Unreadable(); why != "" {
-				return in.Name() + ": " + why
+// RouteTo connects the proxies of the instances to other servers, as [Setup.Routes] does. Instances without a route
+// are connected to the servers themselves.
+func (p Proxied) RouteTo(routes map[int]stack.Addresses) {
+	for _, in := range p {
+		in.wires.lead(in.servers(Setup{Routes: routes}))
+	}
+}
+
+// AwaitQuiet waits until the instances have sent no database statement for the duration long. It
+// returns false if that takes longer than within, or if there are no instances.
+func (p Proxied) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
+	if len(p) == 0 {
+		return false
+	}
+	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
+		for _, in := range p {
+			if in.wires.statements.Load() > 0 || time.Since(time.Unix(0, in.wires.lastStatement.Load())) < long {
+				return false, nil
 			}
 		}
-	}
-	return ""
+		return true, nil
+	})
+	return quiet && err == nil
 }
 
 // Watch sets the order and driver to which the instance's next requests belong. Driver 0 means any
@@ -706,27 +454,9 @@ func (in *Instance) Watch(order, driver int64) {
 	})
 }
 
-// RouteTo connects the proxies of the instances to other servers, as [Setup.Routes] does. Instances without a route
-// are connected to the servers themselves. Without proxies, RouteTo does nothing.
-func (f *Fleet) RouteTo(routes map[int]stack.Addresses) {
-	for _, in := range f.wired() {
-		in.wires.lead(in.servers(Setup{Routes: routes}))
-	}
-}
-
-// AwaitQuiet waits until the instances have sent no database statement for the duration long. It
-// returns false if that takes longer than within, or if the instances have no proxies.
-func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
-	if !f.IsService() {
-		return false
-	}
-	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
-		for _, in := range f.Instances {
-			if in.wires.statements.Load() > 0 || time.Since(time.Unix(0, in.wires.lastStatement.Load())) < long {
-				return false, nil
-			}
-		}
-		return true, nil
-	})
-	return quiet && err == nil
+// NameOfKey returns a key as it appears in the names of calls for the watched order.
+func (in *Instance) NameOfKey(key string) string {
+	in.wires.mu.Lock()
+	defer in.wires.mu.Unlock()
+	return in.wires.naming.ofKey(key)
 }
