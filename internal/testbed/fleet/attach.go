@@ -38,18 +38,16 @@ type Strategy struct {
 	Available bool
 }
 
-// UnmarshalJSON accepts a strategy as an object with a name, or as the name alone.
+// UnmarshalJSON accepts a strategy as an object with a name, or as the name alone. Without the field available, the
+// strategy is available.
 func (s *Strategy) UnmarshalJSON(text []byte) error {
-	var view struct {
-		Name      string `json:"name"`
-		Available *bool  `json:"available"`
-	}
-	if err := json.Unmarshal(text, &view.Name); err != nil {
-		if err := json.Unmarshal(text, &view); err != nil {
+	type object Strategy // without this method
+	*s = Strategy{Available: true}
+	if json.Unmarshal(text, &s.Name) != nil {
+		if err := json.Unmarshal(text, (*object)(s)); err != nil {
 			return err
 		}
 	}
-	s.Name, s.Available = view.Name, view.Available == nil || *view.Available
 	if s.Name == "" {
 		return errors.New("the response to GET /strategies has a strategy without a name")
 	}
