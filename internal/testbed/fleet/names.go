@@ -20,13 +20,12 @@ type naming struct {
 	id     string            // the order ID in requests
 	names  map[string]string // placeholders for other numbers that may occur in requests, such as the port
 
-	driverTexts map[string]bool           // request texts that name the driver, as seen in test runs before the load
-	numbered    map[string]bool           // lock requests whose keys contain any number, written as {n}
-	tokened     map[string]*regexp.Regexp // names of keys that contain any token, and of lock requests with such a key; with a pattern that matches them
+	learned map[string]bool           // names of requests that contain the driver or, in the key of a lock request, any number
+	tokened map[string]*regexp.Regexp // names of keys that contain any token, and of lock requests with such a key; with a pattern that matches them
 }
 
 func newNaming() naming {
-	return naming{driverTexts: map[string]bool{}, numbered: map[string]bool{}, tokened: map[string]*regexp.Regexp{}}
+	return naming{learned: map[string]bool{}, tokened: map[string]*regexp.Regexp{}}
 }
 
 // normalize removes IDs and irrelevant commands from a request's text. ok is false if nothing is
@@ -37,8 +36,8 @@ func (n *naming) normalize(e wire.Event) (text string, ok bool) {
 		text = "EVALSHA " + script
 	}
 	named := n.nameIDs(text)
-	if e.Server != tap.DB && len(n.numbered) > 0 {
-		if other := withoutNumbers(named); n.numbered[other] {
+	if e.Server != tap.DB && len(n.learned) > 0 {
+		if other := withoutNumbers(named); n.learned[other] {
 			named = other
 		}
 	}
@@ -56,11 +55,8 @@ func (n *naming) normalize(e wire.Event) (text string, ok bool) {
 // learn teaches normalize the name of a request. The text of the request has placeholders in place of
 // the numbers and tokens that differ between grabs.
 func (n *naming) learn(text string) {
-	if strings.Contains(text, ownDriver) {
-		n.driverTexts[text] = true
-	}
-	if strings.Contains(text, anyNumber) {
-		n.numbered[text] = true
+	if strings.Contains(text, ownDriver) || strings.Contains(text, anyNumber) {
+		n.learned[text] = true
 	}
 	if strings.Contains(text, anyToken) {
 		n.learnTokens(text)
@@ -71,7 +67,7 @@ func (n *naming) learn(text string) {
 func (n *naming) ofKey(key string) string {
 	name := withoutIDs(key, n.id, n.names)
 	anyKey := withoutNumbers(name)
-	for text := range n.numbered {
+	for text := range n.learned {
 		if anyKey != name && slices.Contains(strings.Split(text, " "), anyKey) {
 			name = anyKey
 		}
@@ -123,7 +119,7 @@ func (n *naming) nameToken(text string) string {
 func (n *naming) nameIDs(text string) string {
 	named := withoutIDs(text, n.id, n.names)
 	if strings.Contains(named, ownDriver) {
-		n.driverTexts[named] = true
+		n.learned[named] = true
 		return named
 	}
 	driver := strconv.FormatInt(n.driver, 10)
@@ -133,7 +129,7 @@ func (n *naming) nameIDs(text string) string {
 	names := map[string]string{}
 	maps.Copy(names, n.names)
 	names[driver] = ownDriver
-	if other := withoutIDs(text, n.id, names); n.driverTexts[other] {
+	if other := withoutIDs(text, n.id, names); n.learned[other] {
 		return other
 	}
 	return named
