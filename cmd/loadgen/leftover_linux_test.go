@@ -42,6 +42,7 @@ func TestNothingIsLeft(t *testing.T) {
 					t.Errorf("it has the children %v", children)
 					break
 				}
+				time.Sleep(20 * time.Millisecond)
 			}
 			if err := end(cmd, children); err != nil {
 				t.Fatal(err)
@@ -205,6 +206,7 @@ func TestWorkshopInterrupted(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("it has the children %v", children)
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -294,6 +296,7 @@ func TestLabWorkshopInterrupted(t *testing.T) {
 			if time.Now().After(end) {
 				t.Fatalf("%s: it has the children %v: %+v", how.name, children, l.job())
 			}
+			time.Sleep(20 * time.Millisecond)
 			children = nil
 			for _, c := range childrenOf(t, l.cmd.Process.Pid) {
 				if pid, err := strconv.Atoi(c.pid); err == nil && !slices.Contains(before, c) {
