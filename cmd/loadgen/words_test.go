@@ -55,12 +55,14 @@ func markdownTables(text string) (tables []tableOf, items []string) {
 	return tables, items
 }
 
+var twoSpaces = regexp.MustCompile(` {2,}`)
+
 // textTables returns the tables of a text. At least two spaces separate their columns. Empty entries
 // are lost, so an entry may be at the index of another heading.
 func textTables(text string, heading *regexp.Regexp) (tables []tableOf) {
 	inside := false
 	for line := range strings.Lines(text) {
-		cells := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(line), -1)
+		cells := twoSpaces.Split(strings.TrimSpace(line), -1)
 		switch {
 		case heading.MatchString(line):
 			tables, inside = append(tables, tableOf{headings: cells}), true
