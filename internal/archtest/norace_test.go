@@ -1,5 +1,0 @@
-//go:build !race
-
-package archtest
-
-var buildFlags []string
