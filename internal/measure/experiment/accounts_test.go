@@ -58,7 +58,7 @@ type answered struct {
 func TestAccountingByDefinition(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 1))
-	for n := range 120 {
+	for n := range repetitions(40, 120) {
 		const orders, drivers = 4, 3
 		a := newAccounting(drivers, map[string]string{"http://a": "8004", "http://b": "8005"}, target.Own)
 		var all []answered

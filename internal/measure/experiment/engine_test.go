@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -406,7 +407,7 @@ func TestRunsByDefinition(t *testing.T) {
 	t.Parallel()
 	names := []string{"setnx", "redlock", "mysql-cas", "zookeeper", "etcd-fenced", "none"}
 	faults := []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Cancel, catalog.Hang, catalog.Partition}
-	for seed := range uint64(200) {
+	for seed := range uint64(repetitions(60, 200)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 15))
 			cfg := Config{Scenario: "rush", OnLost: grab.Abort, TTL: time.Second, Instances: 2, Seed: seed, Out: t.TempDir(), Workers: 1 + r.IntN(3), Repeat: 1 + r.IntN(2), BudgetTotal: time.Duration(r.IntN(3)) * time.Minute}
@@ -506,12 +507,15 @@ func TestRunsByDefinition(t *testing.T) {
 func TestVerdictsOfAModelAreTrue(t *testing.T) {
 	t.Parallel()
 	faults := []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.RedisRestart, catalog.Partition}
-	for bits := range 1 << 5 {
-		f, err := fault.Find(faults[(bits+bits>>2)%len(faults)])
+	for traits := range 1 << 5 {
+		if !proving && bits.OnesCount(uint(traits))%2 == 0 { // the other half still has every combination of any four flags
+			continue
+		}
+		f, err := fault.Find(faults[(traits+traits>>2)%len(faults)])
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &model{ttl: 600 * time.Millisecond, wait: 1200 * time.Millisecond, guarded: bits&1 > 0, open: bits&2 > 0, keeps: bits&4 > 0, impatient: bits&8 > 0, unread: bits&16 > 0}
+		m := &model{ttl: 600 * time.Millisecond, wait: 1200 * time.Millisecond, guarded: traits&1 > 0, open: traits&2 > 0, keeps: traits&4 > 0, impatient: traits&8 > 0, unread: traits&16 > 0}
 		t.Run(fmt.Sprintf("%s, guarded %v, open %v, keeps %v, impatient %v, unread %v", f.Name, m.guarded, m.open, m.keeps, m.impatient, m.unread), func(t *testing.T) {
 			t.Parallel()
 			c := m.injectService(t, f, nil)

@@ -144,6 +144,14 @@ func openApart(t *testing.T, cfg Config) *worker {
 // proving is true under make prove, which also runs the tests and cases that take long.
 var proving = os.Getenv("GRABLAB_PROVE") == "1"
 
+// repetitions returns the number of repetitions of a test with random input.
+func repetitions(usual, inProve int) int {
+	if proving {
+		return inProve
+	}
+	return usual
+}
+
 // long skips a test that takes long, unless proving is true.
 func long(t *testing.T) {
 	t.Helper()
