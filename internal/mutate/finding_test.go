@@ -33,7 +33,6 @@ func moduleBench(t *testing.T, files map[string]string) *bench {
 	b := &bench{dir: t.TempDir(), root: t.TempDir(), files: map[string]*finder{}}
 	b.overlay = filepath.Join(b.dir, "overlay.json")
 	t.Chdir(b.root)
-	t.Setenv("GOFLAGS", "")
 	files["go.mod"] = "module grablab\n"
 	for file, text := range files {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
