@@ -89,9 +89,10 @@ func (c Claim) judge(o Order, g Guard) error {
 // writesAnyway reports whether the guard allows writes in any state of the order.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// checksLimit reports whether the write itself checks how many units the driver already has. With Naive,
-// the grab checks this limit before the write. With Decrement, only the strategy can check it.
-func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
+// LimitsDrivers reports whether the write itself checks how many units the driver already has, if the order
+// has several. With Naive, the grab checks this limit before the write. With Decrement, only the strategy can
+// check it.
+func (g Guard) LimitsDrivers() bool { return !g.LooksFirst() && g != Decrement }
 
 // judgeLimit returns ErrLimit if the driver already has the maximum number of units. If the ledger
 // already contains this write, it returns ErrTaken, so that a repeated write has no effect (failure

@@ -147,7 +147,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	w.gate.leases, s.leases = w.leases, w.leases
 	x := &execution{
 		cluster: c, world: w, gate: w.gate, leases: w.leases, causes: s,
-		oracle:  &oracle{cluster: c, world: w, gate: w.gate, leases: w.leases, causes: s},
+		oracle:  newOracle(s),
 		reducer: &reducer{cluster: c, gate: w.gate},
 	}
 	defer func() { w.gate.ungated = false }()
@@ -301,7 +301,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 			break
 		}
 	}
-	t.Broken = x.oracle.broken
+	t.Broken = x.oracle.findings.broken
 	return t
 }
 
@@ -314,7 +314,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	x.prepare(s)
 	x.causes.lasting = x.causes.faultLasts()
 	leased := x.leases.leasedActors()
-	x.oracle.steps++
+	x.oracle.findings.steps++
 	made := x.do(s)
 	if made {
 		synctest.Wait()
@@ -338,7 +338,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.gate.forgetReleases(fresh)
 		t.Steps = append(t.Steps, s)
 	} else {
-		x.oracle.steps--
+		x.oracle.findings.steps--
 		t.Impossible = len(t.Steps)
 	}
 	if x.observe != nil {
@@ -385,7 +385,8 @@ func (x *execution) finish() {
 	if err := x.world.start(x.cluster.prober); err != nil {
 		panic(err) // cannot happen, because all servers are up
 	}
-	x.oracle.judgeEnd()
+	end := endOracle{cluster: x.cluster, world: x.world, causes: x.causes, findings: x.oracle.findings}
+	end.judge()
 }
 
 // stop ends the schedule, so that all waiting calls fail and all goroutines end.

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// causes collects facts that explain a violation, such as how an actor lost its lock.
+// causes collects facts that explain or excuse a violation, such as how an actor lost its lock.
 type causes struct {
 	cluster *Cluster
 	world   *world
@@ -22,6 +22,11 @@ type causes struct {
 	// disturbance.
 	disturbedAt time.Duration
 	lasting     bool // whether a fault lasted when the current step began
+
+	stopped   bool          // whether a process was paused
+	heldUp    bool          // whether time passed while a call could have continued or a process was paused
+	heldUpFor time.Duration // how much time passed while a call could have continued
+	faulted   bool          // whether the schedule contains a step that only faults produce
 }
 
 // noteDisturbance records the time of a step that disturbs messages or connections, and of every step

@@ -139,8 +139,13 @@ func newScene(t *testing.T) *scene {
 	s := &causes{cluster: c, world: w}
 	w.leases = &leaseBook{cluster: c, world: w, gate: w.gate, causes: s}
 	s.leases, w.gate.leases = w.leases, w.leases
-	o := &oracle{cluster: c, world: w, gate: w.gate, leases: w.leases, causes: s, steps: 7}
+	o := newOracle(s)
+	o.findings.steps = 7
 	return &scene{o, c, w.actors[0], w.actors[1], n}
+}
+
+func (s *scene) end() *endOracle {
+	return &endOracle{cluster: s.c, world: s.o.world, causes: s.o.causes, findings: s.o.findings}
 }
 
 // holds gives an actor the lock, with a lease that lasts for the duration left.
@@ -197,8 +202,8 @@ func shows(facts catalog.Facts) change { return func(s *scene) { s.o.causes.show
 // These changes excuse violations of several rules.
 var (
 	losesData = func(s *scene) { s.o.causes.dataLost = true }
-	holdsUp   = func(s *scene) { s.o.heldUp = true }
-	isFault   = func(s *scene) { s.o.faulted = true }
+	holdsUp   = func(s *scene) { s.o.causes.heldUp = true }
+	isFault   = func(s *scene) { s.o.causes.faulted = true }
 	hangsUp   = func(s *scene) { s.a.cancelled = true }
 	isImpeded = func(s *scene) { s.a.impeded = true }
 	isKnown   = func(s *scene) { s.a.knowsLoss = true }
@@ -227,7 +232,7 @@ func TestRules(t *testing.T) {
 				"met": func(s *scene) { s.a.met = 2 }, "joined": func(s *scene) { s.b.begun, s.b.begin = true, 1 }, "fault": isFault, "impeded": isImpeded, "held up": holdsUp,
 			}},
 		{catalog.WaitsAsTold, "A was told that the lock was taken, but no other driver wanted it",
-			func(s *scene) { s.a.cancelled, s.o.faulted = true, true; time.Sleep(s.c.Wait) },
+			func(s *scene) { s.a.cancelled, s.o.causes.faulted = true, true; time.Sleep(s.c.Wait) },
 			func(s *scene) { s.event(history.Acquire, history.Fail, history.Busy) },
 			map[string]change{"began": func(s *scene) { s.b.begun = true }, "did not hang up": func(s *scene) { s.a.cancelled = false }, "impeded": isImpeded}},
 		{catalog.WaitsAsTold, "A gave up after 500ms, but should have waited for 1s",
@@ -247,18 +252,18 @@ func TestRules(t *testing.T) {
 			nil},
 		{catalog.WaitsAsTold, "A waited for 1.002s, but should have given up after 1s",
 			func(s *scene) { time.Sleep(1002 * time.Millisecond) },
-			func(s *scene) { s.o.judgePatience(s.a) },
+			func(s *scene) { s.o.waits.judgePatience(s.a) },
 			map[string]change{
-				"stopped": func(s *scene) { s.o.stopped = true }, "disturbed": shows(catalog.Unreachable), "held up": func(s *scene) { s.o.heldUpFor = time.Millisecond },
+				"stopped": func(s *scene) { s.o.causes.stopped = true }, "disturbed": shows(catalog.Unreachable), "held up": func(s *scene) { s.o.causes.heldUpFor = time.Millisecond },
 				"wait": func(s *scene) { s.c.Wait += time.Millisecond }, "began": func(s *scene) { s.a.begin = time.Millisecond },
 			}},
 		{catalog.WaitsAsTold, "A's acquire failed, although nothing prevented it",
 			func(s *scene) { s.c.Strategy.Promises.Patience = 0.01 },
 			func(s *scene) { s.event(history.Acquire, history.Fail, "") },
-			map[string]change{"hung up": hangsUp, "impeded": isImpeded, "held up": holdsUp, "held up for long": func(s *scene) { s.o.heldUp, s.o.heldUpFor = true, 99*time.Millisecond }}},
+			map[string]change{"hung up": hangsUp, "impeded": isImpeded, "held up": holdsUp, "held up for long": func(s *scene) { s.o.causes.heldUp, s.o.causes.heldUpFor = true, 99*time.Millisecond }}},
 		{catalog.WaitsAsTold, "A's acquire failed, although nothing prevented it",
 			func(s *scene) {
-				s.c.Strategy.Promises.Patience, s.o.heldUp, s.o.heldUpFor = 0.01, true, 98*time.Millisecond
+				s.c.Strategy.Promises.Patience, s.o.causes.heldUp, s.o.causes.heldUpFor = 0.01, true, 98*time.Millisecond
 			},
 			func(s *scene) { s.event(history.Acquire, history.Fail, "") },
 			nil},
@@ -301,7 +306,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.event(history.Lost, history.Info, "") },
 			map[string]change{
 				"later": func(s *scene) { s.o.causes.disturbedAt++ }, "no promise": func(s *scene) { s.c.Strategy.Promises.RenewalRetried = 0 },
-				"stopped": func(s *scene) { s.o.stopped = true }, "freed": isFreed, "clock": func(s *scene) { s.n.ahead = 1; s.holds(s.a, 1) }, "data lost": losesData,
+				"stopped": func(s *scene) { s.o.causes.stopped = true }, "freed": isFreed, "clock": func(s *scene) { s.n.ahead = 1; s.holds(s.a, 1) }, "data lost": losesData,
 			}},
 		{catalog.AnswersAgree, "A was told that it had released its lock, but the lease was already gone",
 			func(s *scene) { s.a.goneOn = []*node{s.n} },
@@ -339,7 +344,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.event(history.Grab, history.Fail, grab.PerDriver) },
 			map[string]change{
 				"another try": func(s *scene) { s.b.driver, s.b.begun = s.a.driver, true }, "has a unit": func(s *scene) { s.a.driver = s.b.driver },
-				"lost reservation": func(s *scene) { s.o.faulted = true; locksNone(s) },
+				"lost reservation": func(s *scene) { s.o.causes.faulted = true; locksNone(s) },
 			}},
 		{catalog.AnswersAgree, "A was told that its grab was cancelled, but its driver had not hung up", nil,
 			func(s *scene) { s.event(history.Grab, history.Fail, grab.Cancelled) },
@@ -405,11 +410,11 @@ func TestRules(t *testing.T) {
 			}},
 		{catalog.OrderOfService, "A got the lock, but B had waited longer",
 			func(s *scene) { s.a.behind, s.b.begun = 2, true },
-			func(s *scene) { s.o.judgeOrder(s.a) },
+			func(s *scene) { s.o.waits.judgeOrder(s.a) },
 			map[string]change{
 				"gave up": func(s *scene) { time.Sleep(s.c.Wait) }, "disturbed": shows(catalog.WakeUpLost), "not behind": func(s *scene) { s.a.behind = 1 }, "granted": func(s *scene) { s.b.granted = true },
 				"done": func(s *scene) { s.b.done = true }, "dead": func(s *scene) { s.b.dead = true }, "paused": func(s *scene) { s.b.inst.stopped.Store(true) }, "hung up": func(s *scene) { s.b.cancelled = true },
-				"session": func(s *scene) { s.c.Strategy.Needs, s.o.heldUp = lock.Etcd, true },
+				"session": func(s *scene) { s.c.Strategy.Needs, s.o.causes.heldUp = lock.Etcd, true },
 			}},
 		{catalog.StaleWrite, "A wrote with token 1 after token 2 had been seen",
 			func(s *scene) { s.wins(s.b, 2); s.a.fence = 1 },
@@ -435,7 +440,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.holds(s.a, 1); time.Sleep(time.Nanosecond) },
 			func(s *scene) { s.o.judge() },
 			map[string]change{
-				"never renews": func(s *scene) { s.c.renews = false }, "not granted": func(s *scene) { s.a.granted = false }, "releasing": releases, "dead": isDead, "stopped": func(s *scene) { s.o.stopped = true },
+				"never renews": func(s *scene) { s.c.renews = false }, "not granted": func(s *scene) { s.a.granted = false }, "releasing": releases, "dead": isDead, "stopped": func(s *scene) { s.o.causes.stopped = true },
 				"disturbed": shows(catalog.Unreachable), "data lost": losesData, "clock": func(s *scene) { s.n.ahead = 1 }, "no lease": func(s *scene) { s.a.leases = nil },
 				"counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} }, "freed": isFreed, "renewed": func(s *scene) { s.holds(s.a, 1) },
 			}},
@@ -484,17 +489,17 @@ func TestRules(t *testing.T) {
 			map[string]change{"held up": holdsUp, "at the limit": func(s *scene) { s.a.rest-- }, "two servers": func(s *scene) { s.c.nodes = append(s.c.nodes, s.n) }}},
 		{catalog.WaitsAsTold, "A continued for 1.001s after its driver had hung up", nil,
 			func(s *scene) {
-				s.o.judgeLingering([]*actor{s.a}, time.Second)
-				s.o.judgeLingering([]*actor{s.a}, time.Millisecond)
+				s.o.waits.judgeLingering([]*actor{s.a}, time.Second)
+				s.o.waits.judgeLingering([]*actor{s.a}, time.Millisecond)
 			},
 			map[string]change{"outage": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "delayed": shows(catalog.Delayed), "at the limit": func(s *scene) { s.a.lingered = -time.Millisecond }}},
 		{catalog.WaitsAsTold, "A continued for 1.001s after its driver had hung up",
 			func(s *scene) { s.a.begin = 2; s.disturbedAt(1) },
-			func(s *scene) { s.o.judgeLingering([]*actor{s.a}, 1001*time.Millisecond) },
+			func(s *scene) { s.o.waits.judgeLingering([]*actor{s.a}, 1001*time.Millisecond) },
 			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
 		{catalog.WaitsAsTold, "A waited for 1.001", // an outage before it began is no excuse
 			func(s *scene) { s.a.begin = 2; s.disturbedAt(1); time.Sleep(1001*time.Millisecond + 3) },
-			func(s *scene) { s.o.judgePatience(s.a) },
+			func(s *scene) { s.o.waits.judgePatience(s.a) },
 			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
 		{catalog.WaitsAsTold, "A began to write after its driver had hung up", hangsUp,
 			func(s *scene) { s.event(history.Claim, history.Invoke, "") },
@@ -523,14 +528,14 @@ func TestRules(t *testing.T) {
 				s.a.granted, s.a.inTime, s.a.released, s.a.token, s.a.begin = true, true, true, "token-1-1", 2
 				s.disturbedAt(1)
 			},
-			func(s *scene) { s.o.judgeReleases() },
+			func(s *scene) { s.end().judgeReleases() },
 			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
 		{catalog.ReleaseEffective, "A released its lock while the lease was valid, but a server still has the lock",
 			func(s *scene) {
 				stores("grab = token-1-1")(s)
 				s.a.granted, s.a.inTime, s.a.released, s.a.token = true, true, true, "token-1-1"
 			},
-			func(s *scene) { s.o.judgeReleases() },
+			func(s *scene) { s.end().judgeReleases() },
 			map[string]change{
 				"unreachable": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "not granted": func(s *scene) { s.a.granted = false }, "late": func(s *scene) { s.a.inTime = false },
 				"dead": isDead, "hung up": hangsUp, "arrived late": func(s *scene) { s.a.arrivedLate = true }, "no tokens": func(s *scene) { s.c.showsToken = false },
@@ -542,22 +547,22 @@ func TestRules(t *testing.T) {
 				stores("grab = token-1-1")(s)
 				s.c.Strategy.Promises.ReleaseRetried, s.a.inTime, s.a.token = true, true, "token-1-1"
 			},
-			func(s *scene) { s.o.judgeReleases() },
+			func(s *scene) { s.end().judgeReleases() },
 			map[string]change{"no promise": func(s *scene) { s.c.Strategy.Promises.ReleaseRetried = false }, "expired": func(s *scene) { time.Sleep(time.Nanosecond) }}},
 		{catalog.NoResidue, "all drivers are done, but the database still has 1 session",
 			func(s *scene) { _, _ = s.o.world.db.Begin(context.Background()) },
-			func(s *scene) { s.o.judgeListeners() },
+			func(s *scene) { s.end().judgeListeners() },
 			map[string]change{"running": func(s *scene) { s.b.begun = true }, "no session": func(s *scene) { s.o.world.db.Restart() }}},
 		{catalog.NoResidue, "all drivers are done, but redis still notifies a client of changes to the lock",
 			func(s *scene) {
 				s.c.Strategy.Name = "setnx"
 				s.n.lockServer = listenedServer{key: grab.Key("setnx", theOrder)}
 			},
-			func(s *scene) { s.o.judgeListeners() },
+			func(s *scene) { s.end().judgeListeners() },
 			map[string]change{"running": func(s *scene) { s.a.begun = true }, "another lock": func(s *scene) { s.c.Strategy.Name = "watchdog" }, "no listener": stores("")}},
 		{catalog.StuckOrder, "A's driver has no unit, but is told that it has enough units",
 			func(s *scene) { s.refusesUnits() },
-			func(s *scene) { s.o.judgeLimits() },
+			func(s *scene) { s.end().judgeLimits() },
 			map[string]change{
 				"has a unit": func(s *scene) { s.wins(s.a, 0) }, "a lock": func(s *scene) { s.c.Strategy.Excludes = catalog.Global },
 				"not refused": func(s *scene) { s.startsAt(0) },
@@ -569,7 +574,7 @@ func TestRules(t *testing.T) {
 				z.nodes["/grab"] = &zkNode{container: true}
 				s.c.nodes, s.n = []*node{z.node}, z.node
 			},
-			func(s *scene) { s.o.judgeContainers() },
+			func(s *scene) { s.end().judgeContainers() },
 			map[string]change{
 				"unreachable": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "dead": isDead, "hung": func(s *scene) { s.a.hung = true },
 				"calls":     func(s *scene) { s.o.gate.waiting = []*call{{actor: s.a, node: s.n}} },
@@ -578,7 +583,7 @@ func TestRules(t *testing.T) {
 			}},
 		{catalog.NoResidue, "redis still holds grab = B1",
 			stores("fence = 1\ngrab = B1"),
-			func(s *scene) { s.c.residue = append(s.c.residue, "fence"); s.o.judgeResidue() },
+			func(s *scene) { s.c.residue = append(s.c.residue, "fence"); s.end().judgeResidue() },
 			map[string]change{
 				"later": func(s *scene) { time.Sleep(s.c.TTL) }, "residue": func(s *scene) { s.c.residue = []string{"grab"} },
 				"cut": func(s *scene) { s.a.releaseCut, s.a.token = true, "B1" }, "cut, without tokens": func(s *scene) { s.a.releaseCut, s.c.showsToken = true, false },
@@ -587,28 +592,28 @@ func TestRules(t *testing.T) {
 			stores("grab = B1"),
 			func(s *scene) {
 				s.a.releaseCut = true
-				s.o.judgeResidue()
+				s.end().judgeResidue()
 			},
 			map[string]change{"its lock": func(s *scene) { s.a.token = "B1" }}},
 		{catalog.NoResidue, "all leases have expired, but redis still holds grab = token-1-1",
 			stores("fence = 1\ngrab = token-1-1"),
-			func(s *scene) { s.o.judgeRemains() },
+			func(s *scene) { s.end().judgeRemains() },
 			map[string]change{"residue": func(s *scene) { s.c.residue = []string{"grab"} }, "no token": stores("grab = 1")}},
 		{catalog.WaitsAsTold, "A waited for 1.002s, but should have given up after 1s",
 			func(s *scene) { s.a.met = 2; time.Sleep(1002 * time.Millisecond) },
 			func(s *scene) { s.event(history.Acquire, history.Fail, history.Busy) },
-			map[string]change{"stopped": func(s *scene) { s.o.stopped = true }}},
+			map[string]change{"stopped": func(s *scene) { s.o.causes.stopped = true }}},
 		{catalog.WaitsAsTold, "A waited for 1.002s, but should have given up after 1s",
 			func(s *scene) { time.Sleep(1002 * time.Millisecond) },
 			func(s *scene) { s.event(history.Acquire, history.OK, "") },
-			map[string]change{"stopped": func(s *scene) { s.o.stopped = true }}},
+			map[string]change{"stopped": func(s *scene) { s.o.causes.stopped = true }}},
 		{catalog.NoResidue, "all leases have expired, but redis still holds grab = token-1-1",
 			func(s *scene) { s.ends(); stores("grab = token-1-1")(s); time.Sleep(s.c.TTL) },
-			func(s *scene) { s.o.judgeEnd() },
+			func(s *scene) { s.end().judge() },
 			map[string]change{"residue": func(s *scene) { s.c.residue = []string{"grab"} }}},
 		{catalog.NoResidue, "redis still holds grab = token-1-1",
 			func(s *scene) { s.ends(); stores("grab = token-1-1")(s) },
-			func(s *scene) { s.o.judgeEnd() },
+			func(s *scene) { s.end().judge() },
 			map[string]change{
 				"residue": func(s *scene) { s.c.residue = []string{"grab"} }, "hung": func(s *scene) { s.a.hung, s.c.residue = true, []string{"grab"} },
 			}},
@@ -620,7 +625,7 @@ func TestRules(t *testing.T) {
 				z.nodes["/grab"] = &zkNode{container: true}
 				s.c.nodes, s.n, s.c.residue = []*node{z.node}, z.node, []string{"/grab"}
 			},
-			func(s *scene) { s.o.judgeEnd() },
+			func(s *scene) { s.end().judge() },
 			map[string]change{"dead": isDead}},
 		{catalog.ReleaseEffective, "A released its lock while the lease was valid, but a server still has the lock",
 			func(s *scene) {
@@ -629,25 +634,25 @@ func TestRules(t *testing.T) {
 				s.a.inTime, s.a.released, s.a.token = true, true, "token-1-1"
 				stores("grab = token-1-1")(s)
 			},
-			func(s *scene) { s.o.judgeEnd() },
+			func(s *scene) { s.end().judge() },
 			map[string]change{"unreachable": shows(catalog.Unreachable), "removed": stores("")}},
 		{catalog.StuckOrder, "no driver of instance 1 can get the lock, although no driver has it",
 			func(s *scene) {
 				s.a.begun, s.a.done = true, true
 				s.startsAt(s.c.TTL + 1)
 			},
-			func(s *scene) { s.o.judgeProcesses() },
+			func(s *scene) { s.end().judgeProcesses() },
 			map[string]change{
 				"running": func(s *scene) { s.a.done = false }, "granted": func(s *scene) { s.a.granted = true }, "not begun": func(s *scene) { s.a.begun = false },
 				"another instance": func(s *scene) { s.a.inst = s.b.inst }, "a TTL later": func(s *scene) { time.Sleep(time.Nanosecond) },
 			}},
 		{catalog.ReleaseEffective, "the lock was released while the lease was valid, but no driver can get it",
 			func(s *scene) { s.holds(s.a, time.Second); s.a.inTime = true },
-			func(s *scene) { s.o.judgeBusy() },
+			func(s *scene) { s.end().judgeBusy() },
 			map[string]change{"late": func(s *scene) { s.a.inTime = false }, "released": func(s *scene) { s.a.released = true }, "not granted": func(s *scene) { s.a.granted = false }, "cut": func(s *scene) { s.b.releaseCut = true }}},
 		{catalog.NoResidue, "no driver can get the lock, although no actor has it",
 			func(s *scene) { s.a.begun = true },
-			func(s *scene) { s.o.judgeBusy() },
+			func(s *scene) { s.end().judgeBusy() },
 			map[string]change{"not begun": func(s *scene) { s.a.begun = false }, "granted": func(s *scene) { s.a.granted = true }, "dead": func(s *scene) { s.b.dead = true }, "cut": func(s *scene) { s.b.releaseCut = true }}},
 	} {
 		judged := func(excuse change) (all []search.Violation) {
@@ -658,7 +663,7 @@ func TestRules(t *testing.T) {
 						f(s)
 					}
 				}
-				all = s.o.broken
+				all = s.o.findings.broken
 			})
 			return all
 		}
@@ -730,9 +735,9 @@ func TestFactsOfViolations(t *testing.T) {
 				tt.setUp(s)
 			}
 			tt.judge(s)
-			i := slices.IndexFunc(s.o.broken, func(v search.Violation) bool { return v.Property == tt.property })
-			if i < 0 || s.o.broken[i].Facts != tt.want {
-				t.Errorf("%s: the oracle reports %+v, want the facts %v", tt.property, s.o.broken, tt.want)
+			i := slices.IndexFunc(s.o.findings.broken, func(v search.Violation) bool { return v.Property == tt.property })
+			if i < 0 || s.o.findings.broken[i].Facts != tt.want {
+				t.Errorf("%s: the oracle reports %+v, want the facts %v", tt.property, s.o.findings.broken, tt.want)
 			}
 		})
 	}
@@ -746,9 +751,9 @@ func TestHealthyProcessesNeedNoTime(t *testing.T) {
 			s := newScene(t)
 			s.a.begun, s.a.done = true, true
 			s.startsAt(free)
-			s.o.judgeProcesses()
-			if want := min(free, 1) * s.c.TTL; s.o.world.elapsed() != want || len(s.o.broken) > 0 {
-				t.Errorf("a lock that is free after %s: the check took %s, want %s; it reports %+v", free, s.o.world.elapsed(), want, s.o.broken)
+			s.end().judgeProcesses()
+			if want := min(free, 1) * s.c.TTL; s.o.world.elapsed() != want || len(s.o.findings.broken) > 0 {
+				t.Errorf("a lock that is free after %s: the check took %s, want %s; it reports %+v", free, s.o.world.elapsed(), want, s.o.findings.broken)
 			}
 		})
 	}
@@ -762,9 +767,9 @@ func TestEndLetsLeasesExpire(t *testing.T) {
 			s := newScene(t)
 			s.startsAt(free)
 			s.c.prober = s.b.inst
-			s.o.judgeEnd()
-			if s.o.world.elapsed() != s.c.TTL || len(s.o.broken) > 0 {
-				t.Errorf("a lock that is free after %s: the check took %s, want %s; it reports %+v", free, s.o.world.elapsed(), s.c.TTL, s.o.broken)
+			s.end().judge()
+			if s.o.world.elapsed() != s.c.TTL || len(s.o.findings.broken) > 0 {
+				t.Errorf("a lock that is free after %s: the check took %s, want %s; it reports %+v", free, s.o.world.elapsed(), s.c.TTL, s.o.findings.broken)
 			}
 		})
 	}
@@ -774,7 +779,7 @@ func TestEndLetsLeasesExpire(t *testing.T) {
 // no longer hold after any single change.
 func TestConditions(t *testing.T) {
 	callOf := func(a *actor, n *node) *call { return &call{actor: a, phase: tap.Acquire, node: n, target: "redis"} }
-	waits := func(s *scene) bool { return slices.Equal(s.o.waitersForFreeLocked(), []*actor{s.a}) }
+	waits := func(s *scene) bool { return slices.Equal(s.o.waits.waitersForFreeLocked(), []*actor{s.a}) }
 	pause := func(s *scene) { s.a.inst.stopped.Store(true) }
 	hang := func(s *scene) { s.a.hung = true }
 	done := func(s *scene) { s.a.done = true }
@@ -789,18 +794,18 @@ func TestConditions(t *testing.T) {
 			"not begun": func(s *scene) { s.a.begun = false }, "granted": func(s *scene) { s.a.granted = true }, "done": done, "dead": isDead, "paused": pause,
 			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, nil)} }, "its instance calls": func(s *scene) { s.b.inst = s.a.inst; s.o.gate.late = []*call{callOf(s.b, s.n)} },
 		}},
-		{"the database may refuse a token", func(s *scene) { s.o.causes.dataLost, s.c.Guard = true, order.FenceWrite }, func(s *scene) bool { return s.o.losesFence(s.a) }, map[string]change{
+		{"the database may refuse a token", func(s *scene) { s.o.causes.dataLost, s.c.Guard = true, order.FenceWrite }, func(s *scene) bool { return s.o.causes.losesFence(s.a) }, map[string]change{
 			"no data lost": func(s *scene) { s.o.causes.dataLost = false }, "checks at the read": func(s *scene) { s.c.Guard = order.Fenced },
 		}},
-		{"a driver from before the loss may have a higher token", func(s *scene) { s.o.causes.dataLost, s.a.met = true, 2 }, func(s *scene) bool { return s.o.losesFence(s.a) }, map[string]change{
+		{"a driver from before the loss may have a higher token", func(s *scene) { s.o.causes.dataLost, s.a.met = true, 2 }, func(s *scene) bool { return s.o.causes.losesFence(s.a) }, map[string]change{
 			"none": func(s *scene) { s.a.met = 0 }, "no data lost": func(s *scene) { s.o.causes.dataLost = false },
 		}},
 		{"another instance's faults disturb no call", func(s *scene) {
 			s.b.hung, s.b.inst.ahead, s.b.inst.awake, s.b.inst.cut = true, 1, make(chan struct{}), map[string]bool{"locks": true}
 			s.b.inst.stopped.Store(true)
 			s.o.gate.late, s.o.gate.inFlight = []*call{callOf(s.b, s.n)}, []*call{callOf(s.b, s.n)}
-		}, func(s *scene) bool { return s.o.isCalmLocked(s.a) }, map[string]change{"its own": hang}},
-		{"all is calm", nil, func(s *scene) bool { return s.o.isCalmLocked(s.a) }, map[string]change{
+		}, func(s *scene) bool { return s.o.causes.isCalmLocked(s.a) }, map[string]change{"its own": hang}},
+		{"all is calm", nil, func(s *scene) bool { return s.o.causes.isCalmLocked(s.a) }, map[string]change{
 			"data lost": func(s *scene) { losesData(s); locksNone(s) }, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} }, "in flight": func(s *scene) { s.o.gate.inFlight = []*call{callOf(s.a, s.n)} },
 			"down": func(s *scene) { s.n.down.Store(true) }, "server's clock": func(s *scene) { s.n.ahead = 1 }, "paused": pause, "lags": lags, "cut": cut, "clock": func(s *scene) { s.a.inst.ahead = 1 }, "hung": hang,
 		}},
@@ -830,16 +835,16 @@ func TestConditions(t *testing.T) {
 		}, waits, map[string]change{
 			"stored a lock": stores("fence = 1\ngrab = B"),
 		}},
-		{"an actor is alone", nil, func(s *scene) bool { return s.o.isAlone(s.a) }, map[string]change{
+		{"an actor is alone", nil, func(s *scene) bool { return s.o.causes.isAlone(s.a) }, map[string]change{
 			"met": func(s *scene) { s.a.met = 2 }, "joined": func(s *scene) { s.b.begun, s.b.begin = true, 1 },
 		}},
-		{"an actor is alone after another", func(s *scene) { s.b.begun, s.a.begin, s.b.begin = true, 1, 1 }, func(s *scene) bool { return s.o.isAlone(s.a) }, map[string]change{
+		{"an actor is alone after another", func(s *scene) { s.b.begun, s.a.begin, s.b.begin = true, 1, 1 }, func(s *scene) bool { return s.o.causes.isAlone(s.a) }, map[string]change{
 			"joined": func(s *scene) { s.b.begin = 2 },
 		}},
-		{"an actor is alone before another", func(s *scene) { s.b.begin = 1 }, func(s *scene) bool { return s.o.isAlone(s.a) }, map[string]change{
+		{"an actor is alone before another", func(s *scene) { s.b.begin = 1 }, func(s *scene) bool { return s.o.causes.isAlone(s.a) }, map[string]change{
 			"joined": func(s *scene) { s.b.begun = true },
 		}},
-		{"an actor lingers", func(s *scene) { s.a.cancelled, s.a.begun = true, true }, func(s *scene) bool { return slices.Equal(s.o.lingeringLocked(), []*actor{s.a}) }, map[string]change{
+		{"an actor lingers", func(s *scene) { s.a.cancelled, s.a.begun = true, true }, func(s *scene) bool { return slices.Equal(s.o.waits.lingeringLocked(), []*actor{s.a}) }, map[string]change{
 			"not cancelled": func(s *scene) { s.a.cancelled = false }, "done": done, "dead": isDead, "hung": hang, "paused": pause,
 			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, s.n)} }, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} },
 		}},
@@ -847,7 +852,7 @@ func TestConditions(t *testing.T) {
 			other := &node{lockServer: emptyServer{}, name: "other"}
 			s.c.nodes, s.c.Strategy.Promises.Grace, s.a.begun = append(s.c.nodes, other, other), 1, true
 			s.o.gate.late = []*call{callOf(s.a, s.n), callOf(s.a, s.n)}
-		}, func(s *scene) bool { return slices.Equal(s.o.stragglingLocked(), []*actor{s.a}) }, map[string]change{
+		}, func(s *scene) bool { return slices.Equal(s.o.waits.stragglingLocked(), []*actor{s.a}) }, map[string]change{
 			"no promise": func(s *scene) { s.c.Strategy.Promises.Grace = 0 }, "not begun": func(s *scene) { s.a.begun = false }, "done": done, "dead": isDead, "hung": hang, "paused": pause, "cut": cut,
 			"granted": func(s *scene) { s.a.granted = true }, "calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, s.n)} }, "no calls": func(s *scene) { s.o.gate.late = nil },
 			"B's call": func(s *scene) { s.o.gate.late = []*call{callOf(s.b, s.n)} }, "a call to the database": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, nil)} },

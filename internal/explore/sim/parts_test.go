@@ -62,15 +62,16 @@ func TestOracle(t *testing.T) {
 		b := &actor{name: "B", granted: true, before: 1, fence: tt.later, grant: 2}
 		w := &world{cluster: c, actors: []*actor{a, b}}
 		s := &causes{cluster: c, world: w}
-		l := &leaseBook{cluster: c, world: w, causes: s}
-		s.leases = l
-		o := &oracle{cluster: c, world: w, leases: l, causes: s, steps: 7}
+		w.leases = &leaseBook{cluster: c, world: w, causes: s}
+		s.leases = w.leases
+		o := newOracle(s)
+		o.findings.steps = 7
 		o.judgeGrant(b)
-		if len(o.broken) > 0 != tt.broken {
-			t.Errorf("token %d after %d: %+v", tt.later, tt.earlier, o.broken)
+		if len(o.findings.broken) > 0 != tt.broken {
+			t.Errorf("token %d after %d: %+v", tt.later, tt.earlier, o.findings.broken)
 		}
-		if tt.broken && (o.broken[0].Property != catalog.FenceMonotone || o.broken[0].Step != 7) {
-			t.Errorf("token %d after %d breaks %s in step %d", tt.later, tt.earlier, o.broken[0].Property, o.broken[0].Step)
+		if tt.broken && (o.findings.broken[0].Property != catalog.FenceMonotone || o.findings.broken[0].Step != 7) {
+			t.Errorf("token %d after %d breaks %s in step %d", tt.later, tt.earlier, o.findings.broken[0].Property, o.findings.broken[0].Step)
 		}
 	}
 }
@@ -98,9 +99,10 @@ func TestWaitBound(t *testing.T) {
 		for _, freeFor := range []time.Duration{short, short + 2*time.Millisecond, long, long + 2*time.Millisecond} {
 			c := &Cluster{}
 			c.TTL = ttl
-			o := &oracle{cluster: c, world: &world{cluster: c}, causes: &causes{shown: tt.shown, dataLost: tt.dataLost}, freeFor: freeFor}
-			o.judgeWait([]*actor{{name: "A"}})
-			if broken := len(o.broken) > 0; broken != (freeFor > tt.bound) {
+			o := newOracle(&causes{cluster: c, world: &world{cluster: c}, shown: tt.shown, dataLost: tt.dataLost})
+			o.waits.freeFor = freeFor
+			o.waits.judgeWait([]*actor{{name: "A"}})
+			if broken := len(o.findings.broken) > 0; broken != (freeFor > tt.bound) {
 				t.Errorf("facts %v, data lost %v: a wait of %v is reported: %v", tt.shown, tt.dataLost, freeFor, broken)
 			}
 		}
@@ -122,7 +124,7 @@ func TestBusyRenewals(t *testing.T) {
 				time.Sleep(tt.pause)
 			}
 			s.o.judge()
-			if busy := len(s.o.broken) > 0; busy != tt.busy {
+			if busy := len(s.o.findings.broken) > 0; busy != tt.busy {
 				t.Errorf("%s every %v is reported: %v, want %v", tt.phase, tt.pause, busy, tt.busy)
 			}
 		})
@@ -159,7 +161,7 @@ func TestStragglingByDefinition(t *testing.T) {
 		c.Wait, c.Strategy.Promises.Grace = time.Second, grace
 		a, b := &actor{name: "A", begun: true}, &actor{name: "B", begun: r.IntN(2) == 0}
 		a.releasing = r.IntN(2) == 0
-		o := &oracle{cluster: c, world: &world{cluster: c, actors: []*actor{a, b}}, causes: &causes{}}
+		o := newOracle(&causes{cluster: c, world: &world{cluster: c, actors: []*actor{a, b}}})
 		limit := grace
 		if b.begun && !a.releasing {
 			limit += longestPause
@@ -175,11 +177,11 @@ func TestStragglingByDefinition(t *testing.T) {
 				straggling = []*actor{a}
 			}
 			want = want || wait > limit+time.Millisecond // timers may start a little late
-			o.judgeStraggling(straggling, passed)
+			o.waits.judgeStraggling(straggling, passed)
 		}
 		reported[want]++
-		if got := len(o.broken) > 0; got != want {
-			t.Fatalf("there was a wait of more than %v: %v, but the oracle reports %+v", limit, want, o.broken)
+		if got := len(o.findings.broken) > 0; got != want {
+			t.Fatalf("there was a wait of more than %v: %v, but the oracle reports %+v", limit, want, o.findings.broken)
 		}
 	}
 	if reported[true] < 300 || reported[false] < 300 {

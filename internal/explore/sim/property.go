@@ -19,33 +19,42 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step of a schedule. It reads the step's events, and records in
-// each actor how far its grab has got. At the end, it makes a few grabs with new drivers.
-type oracle struct {
-	cluster *Cluster
-	world   *world
-	gate    *gate
-	leases  *leaseBook
-	causes  *causes
-
-	stopped   bool          // whether a process was paused
-	heldUp    bool          // whether time passed while a call could have continued or a process was paused
-	heldUpFor time.Duration // how much time passed while a call could have continued
-	faulted   bool          // whether the schedule contains a step that only faults produce
-	freeFor   time.Duration // how long actors have waited although the lock was free
-	steps     int           // the number of steps made so far
-	probes    int           // the number of grabs by new drivers at the end
-	broken    []search.Violation
+// findings contains the violations that an execution has shown so far.
+type findings struct {
+	causes *causes
+	steps  int // the number of steps made so far
+	broken []search.Violation
 }
 
-// recordViolation records the first violation of each property, and the facts that explain it. It
-// ignores any further violation.
-func (o *oracle) recordViolation(property string, shown catalog.Facts, why string, args ...any) {
-	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
+// record records the first violation of each property, and the facts that explain it. It ignores any
+// further violation.
+func (f *findings) record(property string, shown catalog.Facts, why string, args ...any) {
+	if slices.ContainsFunc(f.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
 	}
-	shown |= o.causes.shown | o.cluster.Guard.Shows()
-	o.broken = append(o.broken, search.Violation{Property: property, Step: o.steps, Facts: shown, Why: fmt.Sprintf(why, args...)})
+	shown |= f.causes.shown | f.causes.cluster.Guard.Shows()
+	f.broken = append(f.broken, search.Violation{Property: property, Step: f.steps, Facts: shown, Why: fmt.Sprintf(why, args...)})
+}
+
+// oracle checks the holders and the responses after each step of a schedule. It reads the step's events,
+// and records in each actor how far its grab has got. A waitOracle checks the waiters, and an endOracle
+// checks what the actors leave behind.
+type oracle struct {
+	cluster  *Cluster
+	world    *world
+	gate     *gate
+	leases   *leaseBook
+	causes   *causes
+	findings *findings
+	waits    *waitOracle
+}
+
+func newOracle(s *causes) *oracle {
+	w, f := s.world, &findings{causes: s}
+	return &oracle{
+		cluster: s.cluster, world: w, gate: w.gate, leases: w.leases, causes: s, findings: f,
+		waits: &waitOracle{cluster: s.cluster, world: w, causes: s, findings: f},
+	}
 }
 
 // judge checks the events and the state after a step.
@@ -60,18 +69,18 @@ func (o *oracle) judge() {
 		}
 	}
 	if o.cluster.mistake != "" {
-		o.recordViolation(catalog.AnswersAgree, 0, "%s", o.cluster.mistake)
+		o.findings.record(catalog.AnswersAgree, 0, "%s", o.cluster.mistake)
 	}
 	for _, a := range o.world.actors {
-		if !o.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(o.cluster.nodes)) {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s asks for the lock or renews its lease again and again, with too short a pause", a.name)
+		if !o.causes.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(o.cluster.nodes)) {
+			o.findings.record(catalog.WaitsAsTold, 0, "%s asks for the lock or renews its lease again and again, with too short a pause", a.name)
 		}
 	}
 	if o.leases.strayRenewal != "" {
-		o.recordViolation(catalog.RenewsOwn, 0, "%s", o.leases.strayRenewal)
+		o.findings.record(catalog.RenewsOwn, 0, "%s", o.leases.strayRenewal)
 	}
 	if o.leases.tooLong != "" {
-		o.recordViolation(catalog.LossNotified, 0, "%s", o.leases.tooLong)
+		o.findings.record(catalog.LossNotified, 0, "%s", o.leases.tooLong)
 	}
 	for _, a := range o.world.actors {
 		o.judgeHolder(a)
@@ -83,48 +92,34 @@ func (o *oracle) judge() {
 func (o *oracle) judgeHolder(a *actor) {
 	for _, l := range a.leases {
 		if left := l.until.Sub(l.node.now()); left > o.cluster.TTL+time.Millisecond && !o.cluster.isEndless() {
-			o.recordViolation(catalog.RenewsOwn, 0, "%s's lease on %s lasts for %s, which is longer than the TTL", a.name, l.node.name, left.Round(time.Millisecond))
+			o.findings.record(catalog.RenewsOwn, 0, "%s's lease on %s lasts for %s, which is longer than the TTL", a.name, l.node.name, left.Round(time.Millisecond))
 		}
 	}
 	// The TTL has passed, and no server has lost data.
 	ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded && !o.leases.countsTwice()
-	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.mayMissRenewal(o.leases.leaseLeft(a)) {
-		o.recordViolation(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
+	if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.causes.stopped && !o.causes.mayMissRenewal(o.leases.leaseLeft(a)) {
+		o.findings.record(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
 	}
 	if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead || a.lags() {
 		return
 	}
 	known := ""
 	switch {
-	case len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a):
+	case len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.gate.awaitsRenewal(a):
 		known = "renewal found that its lease was gone"
-	case o.sessionExpired(a):
+	case o.world.sessionExpired(a):
 		known = "client knew that its session had expired"
 	}
 	if known != "" { // record two properties, because no claim about a fault covers the second one
-		o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "%s's %s, but %s was not told", a.name, known, a.name)
-		o.recordViolation(catalog.RenewsOwn, o.causes.howLost(a), "%s's %s, but %s was not told", a.name, known, a.name)
+		o.findings.record(catalog.LossNotified, o.causes.howLost(a), "%s's %s, but %s was not told", a.name, known, a.name)
+		o.findings.record(catalog.RenewsOwn, o.causes.howLost(a), "%s's %s, but %s was not told", a.name, known, a.name)
 	}
 	if !a.paused() && a.believed != 0 && o.world.elapsed() > a.believed+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
-		o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s's lease has ended by its own clock, but %s was not told", a.name, a.name)
+		o.findings.record(catalog.LossHeeded, o.causes.howLost(a), "%s's lease has ended by its own clock, but %s was not told", a.name, a.name)
 	}
 	if ranOut {
-		o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "%s's lease has expired, but %s was not told", a.name, a.name)
+		o.findings.record(catalog.LossNotified, catalog.LeaseEnded, "%s's lease has expired, but %s was not told", a.name, a.name)
 	}
-}
-
-// mayMissRenewal reports whether a fault may have prevented the last renewals of a lease, which ends after
-// the time left. If a lock promises to repeat failed renewals, a fault is no excuse if it had ended long
-// before. If a server's clock has jumped, the lease may have ended before its TTL.
-func (o *oracle) mayMissRenewal(left time.Duration) bool {
-	if slices.ContainsFunc(o.cluster.nodes, func(n *node) bool { return n.ahead != 0 }) {
-		return true
-	}
-	since := time.Duration(0)
-	if part := o.cluster.Strategy.Promises.RenewalRetried; part > 0 {
-		since = o.world.elapsed() + left - time.Duration(part*float64(o.cluster.TTL))
-	}
-	return o.causes.isDisturbedSince(since)
 }
 
 // judgeLost checks that a holder learns of a loss only if the lease is lost, and that a fault explains why
@@ -134,18 +129,18 @@ func (o *oracle) judgeLost(a *actor) {
 	how := o.causes.howLost(a)
 	// A client counts the TTL from its request, so it may report a loss too early after a late
 	// or lost reply. After only one lost reply, it still has time for another request.
-	if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && how == catalog.TakenOver {
-		o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
+	if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.causes.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && how == catalog.TakenOver {
+		o.findings.record(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
 	}
-	if o.cluster.Strategy.Promises.RenewalRetried > 0 && (how == catalog.TakenOver || how == catalog.LeaseEnded) && !o.stopped && !o.mayMissRenewal(0) {
-		o.recordViolation(catalog.RenewsOwn, how, "%s's lease was not renewed, although no fault had prevented that for half of the TTL", a.name)
+	if o.cluster.Strategy.Promises.RenewalRetried > 0 && (how == catalog.TakenOver || how == catalog.LeaseEnded) && !o.causes.stopped && !o.causes.mayMissRenewal(0) {
+		o.findings.record(catalog.RenewsOwn, how, "%s's lease was not renewed, although no fault had prevented that for half of the TTL", a.name)
 	}
 }
 
 // sessionExpired reports whether an actor's client was told that the session with the actor's lease
 // had expired.
-func (o *oracle) sessionExpired(a *actor) bool {
-	return slices.ContainsFunc(serversOf[*zkServer](o.cluster), func(s *zkServer) bool {
+func (w *world) sessionExpired(a *actor) bool {
+	return slices.ContainsFunc(serversOf[*zkServer](w.cluster), func(s *zkServer) bool {
 		if s.timesExpired(a.inst) == a.expiries {
 			return false
 		}
@@ -154,10 +149,10 @@ func (o *oracle) sessionExpired(a *actor) bool {
 	})
 }
 
-func (o *oracle) awaitsRenewal(a *actor) bool {
-	o.gate.mu.Lock()
-	defer o.gate.mu.Unlock()
-	return slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), func(c *call) bool {
+func (g *gate) awaitsRenewal(a *actor) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.ContainsFunc(slices.Concat(g.waiting, g.late), func(c *call) bool {
 		return c.actor == a && c.phase == tap.Renew && c.node != nil
 	})
 }
@@ -199,35 +194,35 @@ func (o *oracle) judgeAcquired(a *actor, e history.Event) {
 	}
 	o.judgeStored(a)
 	o.causes.noteGrant(a)
-	o.freeFor = 0
-	o.judgePatience(a)
+	o.waits.freeFor = 0
+	o.waits.judgePatience(a)
 	o.judgeGrant(a)
-	o.judgeOrder(a)
+	o.waits.judgeOrder(a)
 }
 
 // judgeRefusal checks that an actor who was told that the lock is taken had a competitor, and waited
 // long enough.
 func (o *oracle) judgeRefusal(a *actor) {
-	waited, wait := o.world.elapsed()-a.begin, o.wait()
+	waited, wait := o.world.elapsed()-a.begin, o.cluster.longestWait()
 	hungUp := a.cancelled && !o.world.othersBegan(a) // no other driver has left a lock
-	if (o.isAlone(a) && !o.faulted || hungUp) && o.isUnimpeded(a) {
-		o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver wanted it", a.name)
+	if (o.causes.isAlone(a) && !o.causes.faulted || hungUp) && o.causes.isUnimpeded(a) {
+		o.findings.record(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver wanted it", a.name)
 	}
 	if most := o.cluster.Strategy.Promises.GivesUpAfter; waited < wait && (most == 0 || waited < most) {
-		o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, but should have waited for %s", a.name, waited.Round(time.Millisecond), wait)
+		o.findings.record(catalog.WaitsAsTold, 0, "%s gave up after %s, but should have waited for %s", a.name, waited.Round(time.Millisecond), wait)
 	}
-	o.judgePatience(a)
+	o.waits.judgePatience(a)
 }
 
 // judgeFailedAcquire checks that a fault explains why an actor's acquire failed.
 func (o *oracle) judgeFailedAcquire(a *actor) {
-	if o.mustSucceed(a) {
-		o.recordViolation(catalog.WaitsAsTold, 0, "%s's acquire failed, although nothing prevented it", a.name)
+	if o.causes.mustSucceed(a) {
+		o.findings.record(catalog.WaitsAsTold, 0, "%s's acquire failed, although nothing prevented it", a.name)
 	}
-	onlyOutages := !o.causes.dataLost && !o.heldUp && o.causes.shown&disturbances == catalog.Unreachable
+	onlyOutages := !o.causes.dataLost && !o.causes.heldUp && o.causes.shown&disturbances == catalog.Unreachable
 	// In such a short time, the server cannot have ended a session or a lease.
 	if o.world.queues() && onlyOutages && !a.cancelled && a.value != "" && o.world.elapsed()-a.begin < min(o.cluster.Wait, o.cluster.TTL) {
-		o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up in an outage, although the server still had its place in the queue", a.name)
+		o.findings.record(catalog.WaitsAsTold, 0, "%s gave up in an outage, although the server still had its place in the queue", a.name)
 	}
 }
 
@@ -235,13 +230,13 @@ func (o *oracle) judgeFailedAcquire(a *actor) {
 // driver has not hung up.
 func (o *oracle) judgeWrite(a *actor, e history.Event) {
 	if a.cancelled {
-		o.recordViolation(catalog.WaitsAsTold, 0, "%s began to write after its driver had hung up", a.name)
+		o.findings.record(catalog.WaitsAsTold, 0, "%s began to write after its driver had hung up", a.name)
 	}
 	if a.knowsLoss && o.cluster.OnLost == grab.Abort {
-		o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write after it had been told that its lease was lost", a.name)
+		o.findings.record(catalog.LossHeeded, o.causes.howLost(a), "%s began to write after it had been told that its lease was lost", a.name)
 	}
 	if o.cluster.notifiesLoss && o.cluster.OnLost == grab.Abort && a.believed != 0 && e.T > a.believed {
-		o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write %s after its lease had ended by its own clock", a.name, (e.T - a.believed).Round(time.Millisecond))
+		o.findings.record(catalog.LossHeeded, o.causes.howLost(a), "%s began to write %s after its lease had ended by its own clock", a.name, (e.T - a.believed).Round(time.Millisecond))
 	}
 }
 
@@ -251,10 +246,10 @@ func (o *oracle) judgeRelease(a *actor, e history.Event) {
 	a.released = e.Kind == history.OK
 	answered := !a.releaseCut && !a.arrivedLate // otherwise, an earlier copy of the release may explain the result
 	if a.released && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had released its lock, but the lease was already gone", a.name)
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that it had released its lock, but the lease was already gone", a.name)
 	}
-	if e.Code == history.LeaseLost && o.cluster.showsToken && o.keptLease(a) {
-		o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
+	if e.Code == history.LeaseLost && o.cluster.showsToken && o.causes.keptLease(a) {
+		o.findings.record(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
 	}
 }
 
@@ -263,30 +258,21 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	ledger := o.world.ledger()
 	won := slices.ContainsFunc(ledger, a.won)
 	otherTry := slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.driver == a.driver && b.begun && (!b.done || b.dead) })
-	bought := slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver })
+	bought := len(catalog.Filter(ledger, func(g order.Grab) bool { return g.Driver == a.driver }))
+	limited := o.cluster.units() > 1 && o.cluster.Guard.LimitsDrivers()
 	switch {
 	case won && e.Kind == history.Fail && !otherTry:
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had not won (%s), but the ledger has its row", a.name, e.Note)
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that it had not won (%s), but the ledger has its row", a.name, e.Note)
 	case !won && e.Kind == history.OK:
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had won, but the ledger does not have its row", a.name)
-	case e.Kind == history.OK && o.limitsDrivers() && o.unitsOf(a) > 1:
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had won, but its driver already had a unit", a.name)
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that it had won, but the ledger does not have its row", a.name)
+	case e.Kind == history.OK && limited && bought > 1:
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that it had won, but its driver already had a unit", a.name)
 	case e.Code == history.Taken && len(ledger) == 0 && o.cluster.locks():
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that the order was taken, but the ledger is empty", a.name)
-	case e.Code == grab.PerDriver && !bought && !otherTry && (o.cluster.locks() || !o.faulted): // a fault may lose a reserved unit
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its driver had enough units, but the ledger has none of them", a.name)
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that the order was taken, but the ledger is empty", a.name)
+	case e.Code == grab.PerDriver && bought == 0 && !otherTry && (o.cluster.locks() || !o.causes.faulted): // a fault may lose a reserved unit
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that its driver had enough units, but the ledger has none of them", a.name)
 	}
 	o.judgeReason(a, e)
-}
-
-// limitsDrivers reports whether the database checks at each write how many units the driver has.
-func (o *oracle) limitsDrivers() bool {
-	return o.cluster.units() > 1 && !o.cluster.Guard.LooksFirst() && o.cluster.Guard != order.Decrement
-}
-
-// unitsOf returns how many units the actor's driver has.
-func (o *oracle) unitsOf(a *actor) int {
-	return len(catalog.Filter(o.world.ledger(), func(g order.Grab) bool { return g.Driver == a.driver }))
 }
 
 // judgeReason checks that the reason of a failed grab matches what has happened. It accepts any
@@ -295,11 +281,11 @@ func (o *oracle) judgeReason(a *actor, e history.Event) {
 	failed := e.Kind == history.Info || e.Kind == history.Fail && e.Code != history.Taken && e.Code != grab.PerDriver
 	switch {
 	case e.Code == grab.Cancelled && !a.cancelled:
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its grab was cancelled, but its driver had not hung up", a.name)
-	case e.Code == history.LeaseLost && o.keptLease(a):
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its lease was lost, but the lease was valid until its release", a.name)
-	case failed && a.granted && (a.inTime || !o.leases.usesLeases()) && o.mustSucceed(a):
-		o.recordViolation(catalog.AnswersAgree, 0, "%s's grab failed after it had acquired the lock (%s), although nothing prevented it", a.name, e.Note)
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that its grab was cancelled, but its driver had not hung up", a.name)
+	case e.Code == history.LeaseLost && o.causes.keptLease(a):
+		o.findings.record(catalog.AnswersAgree, 0, "%s was told that its lease was lost, but the lease was valid until its release", a.name)
+	case failed && a.granted && (a.inTime || !o.leases.usesLeases()) && o.causes.mustSucceed(a):
+		o.findings.record(catalog.AnswersAgree, 0, "%s's grab failed after it had acquired the lock (%s), although nothing prevented it", a.name, e.Note)
 	}
 }
 
@@ -324,19 +310,19 @@ func (o *oracle) judgeGrant(a *actor) {
 			if o.leases.leaseLeft(a) <= 0 {
 				how |= o.causes.howLost(a)
 			}
-			o.recordViolation(catalog.FenceMonotone, how, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
+			o.findings.record(catalog.FenceMonotone, how, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
 		}
 		if b.releasing {
 			continue
 		}
 		if o.leases.usesLeases() && o.leases.leaseLeft(b) > 0 && o.leases.leaseLeft(a) > 0 {
-			o.recordViolation(catalog.LeaseExclusive, o.causes.whyBoth(a, b), "%s got the lock while %s's lease was valid for another %s", a.name, b.name, o.leases.leaseLeft(b).Round(time.Millisecond))
+			o.findings.record(catalog.LeaseExclusive, o.causes.whyBoth(a, b), "%s got the lock while %s's lease was valid for another %s", a.name, b.name, o.leases.leaseLeft(b).Round(time.Millisecond))
 		}
 		if o.storesNothing(a) && o.storesNothing(b) {
-			o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and the servers store nothing about either of them", a.name, b.name)
+			o.findings.record(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and the servers store nothing about either of them", a.name, b.name)
 		}
 		if o.cluster.notifiesLoss && !b.knowsLoss && !b.lags() && !b.dead {
-			o.recordViolation(catalog.LossNotified, o.causes.whyBoth(a, b), "%s got the lock while %s believed that it held the lock", a.name, b.name)
+			o.findings.record(catalog.LossNotified, o.causes.whyBoth(a, b), "%s got the lock while %s believed that it held the lock", a.name, b.name)
 		}
 	}
 }
@@ -351,13 +337,13 @@ func (o *oracle) judgeStored(a *actor) {
 	expired := o.leases.leaseLeft(a) <= 0 && (len(a.leases) > 0 || o.world.queues())
 	gone := expired || a.freed != 0 || o.causes.dataLost
 	if o.leases.usesLeases() && stored < o.leases.quorum() && !o.leases.countsTwice() && !gone {
-		o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock, but only %d of %d servers store its lease", a.name, stored, len(o.cluster.nodes))
+		o.findings.record(catalog.LeaseExclusive, 0, "%s got the lock, but only %d of %d servers store its lease", a.name, stored, len(o.cluster.nodes))
 	}
 	if o.cluster.Strategy.Fences && a.fence == 0 {
-		o.recordViolation(catalog.FenceMonotone, 0, "%s got the lock without a fencing token", a.name)
+		o.findings.record(catalog.FenceMonotone, 0, "%s got the lock without a fencing token", a.name)
 	}
 	if issued := o.world.issued(); a.fence > issued && issued > 0 && !o.causes.dataLost {
-		o.recordViolation(catalog.FenceMonotone, 0, "%s got token %d, but the server has issued only tokens up to %d", a.name, a.fence, issued)
+		o.findings.record(catalog.FenceMonotone, 0, "%s got token %d, but the server has issued only tokens up to %d", a.name, a.fence, issued)
 	}
 }
 
@@ -376,7 +362,7 @@ func (w *world) issued() (highest uint64) {
 // storesNothing reports whether no server stores the actor's lock although no fault has occurred.
 // If so, the lock cannot exclude other drivers.
 func (o *oracle) storesNothing(a *actor) bool {
-	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
+	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.causes.faulted && len(a.leases) == 0
 }
 
 // lookedFor records whether a renewal found the lease that it tried to extend.
@@ -417,25 +403,25 @@ func (o *oracle) judgeClaim(a *actor) {
 		if o.cluster.units() > 1 {
 			what = fmt.Sprintf("an order of %d units was sold %d times,", o.cluster.units(), len(ledger))
 		}
-		o.recordViolation(catalog.OneWinner, shown, "%s to %s", what, strings.Join(o.winners(ledger), " and to "))
+		o.findings.record(catalog.OneWinner, shown, "%s to %s", what, strings.Join(o.world.winners(ledger), " and to "))
 	}
 	for _, g := range ledger {
 		if g.Fence > a.fence && a.fence != 0 {
-			o.recordViolation(catalog.StaleWrite, o.causes.howLost(a), "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
+			o.findings.record(catalog.StaleWrite, o.causes.howLost(a), "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
 		}
 	}
 	for _, b := range o.world.actors {
 		if b != a && o.leases.usesLeases() && o.leases.leaseLeft(a) <= 0 && b.granted && b.inside && !b.releasing {
-			o.recordViolation(catalog.WriteAfterExpiry, o.causes.whyBoth(a, b), "%s wrote after its lease had expired, while %s was inside", a.name, b.name)
+			o.findings.record(catalog.WriteAfterExpiry, o.causes.whyBoth(a, b), "%s wrote after its lease had expired, while %s was inside", a.name, b.name)
 		}
 	}
 }
 
 // winners returns the names of the actors that have won. Two actors can have the same driver, so it
 // compares instances as well as drivers.
-func (o *oracle) winners(ledger []order.Grab) []string {
+func (w *world) winners(ledger []order.Grab) []string {
 	return catalog.Map(ledger, func(g order.Grab) string {
-		return cmp.Or(catalog.First(o.world.actors, func(a *actor) bool { return a.won(g) }), o.world.probe).name
+		return cmp.Or(catalog.First(w.actors, func(a *actor) bool { return a.won(g) }), w.probe).name
 	})
 }
 

@@ -12,17 +12,27 @@ import (
 	"grablab/internal/order"
 )
 
-// probeTries is how many times judgeEnd retries its grab, waiting for one TTL before each retry.
+// endOracle checks what the actors leave behind. For this, it makes a few grabs with new drivers.
+type endOracle struct {
+	cluster  *Cluster
+	world    *world
+	causes   *causes
+	findings *findings
+
+	probes int // the number of grabs by new drivers
+}
+
+// probeTries is how many times judge retries its grab, waiting for one TTL before each retry.
 const probeTries = 3
 
-// judgeEnd checks that the lock is free after all actors have ended. A lock left behind by a failed
+// judge checks that the lock is free after all actors have ended. A lock left behind by a failed
 // call may remain until it expires.
-func (o *oracle) judgeEnd() {
+func (o *endOracle) judge() {
 	o.judgeReleases()
 	o.judgeListeners()
 	o.judgeContainers()
 	told, left := false, 0
-	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && slices.ContainsFunc(a.leases, serverLease.isValid) }) {
+	if !o.world.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && slices.ContainsFunc(a.leases, serverLease.isValid) }) {
 		o.judgeResidue()
 		if told, left = o.probeUntilTaken(); !told && left == 0 {
 			o.judgeBusy()
@@ -41,33 +51,33 @@ func (o *oracle) judgeEnd() {
 		}
 		o.judgeRemains()
 	case left > 0:
-		o.recordViolation(catalog.StuckOrder, 0, "a new driver is told that the order is taken, but the ledger has only %d of its %s", o.cluster.units()-left, catalog.Plural(o.cluster.units(), "unit", "units"))
+		o.findings.record(catalog.StuckOrder, 0, "a new driver is told that the order is taken, but the ledger has only %d of its %s", o.cluster.units()-left, catalog.Plural(o.cluster.units(), "unit", "units"))
 	default:
-		o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
+		o.findings.record(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 	}
 }
 
 // leaseTimePasses lets all leases expire that no one renews.
-func (o *oracle) leaseTimePasses() {
+func (o *endOracle) leaseTimePasses() {
 	time.Sleep(o.cluster.TTL)
 	o.world.timePassed()
 }
 
 // judgeListeners checks that a grab leaves no session, subscription or watch behind.
-func (o *oracle) judgeListeners() {
-	o.gate.mu.Lock()
+func (o *endOracle) judgeListeners() {
+	o.world.gate.mu.Lock()
 	running := slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.begun && !a.done })
-	o.gate.mu.Unlock()
+	o.world.gate.mu.Unlock()
 	if running {
 		return
 	}
 	if n := o.world.db.Sessions(); n > 0 {
-		o.recordViolation(catalog.NoResidue, 0, "all drivers are done, but the database still has %s", catalog.Plural(n, "session", "sessions"))
+		o.findings.record(catalog.NoResidue, 0, "all drivers are done, but the database still has %s", catalog.Plural(n, "session", "sessions"))
 	}
 	key := grab.Key(o.cluster.Strategy.Name, theOrder)
 	for _, n := range o.cluster.nodes {
 		if s, ok := n.lockServer.(notifier); ok && s.listeners(key) > 0 {
-			o.recordViolation(catalog.NoResidue, 0, "all drivers are done, but %s still notifies a client of changes to the lock", n.name)
+			o.findings.record(catalog.NoResidue, 0, "all drivers are done, but %s still notifies a client of changes to the lock", n.name)
 		}
 	}
 }
@@ -75,36 +85,36 @@ func (o *oracle) judgeListeners() {
 // judgeContainers checks that ZooKeeper will remove every container. A container that never had a
 // child stays forever, unless a later driver uses it. Only a crash may leave one behind. After an outage,
 // the clean-up may still be waiting for its next attempt.
-func (o *oracle) judgeContainers() {
-	o.gate.mu.Lock()
-	calls := o.gate.hasCallLocked(func(*call) bool { return true })
-	o.gate.mu.Unlock()
+func (o *endOracle) judgeContainers() {
+	o.world.gate.mu.Lock()
+	calls := o.world.gate.hasCallLocked(func(*call) bool { return true })
+	o.world.gate.mu.Unlock()
 	if calls || o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 || slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.dead || a.hung }) {
 		return
 	}
 	for _, e := range o.world.entries() {
 		if z, ok := o.world.node(e.node).lockServer.(*zkServer); ok && z.keeps(e.key) {
-			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
+			o.findings.record(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
 		}
 	}
 }
 
 // judgeReleases checks that servers no longer store released locks. If the strategy promises to
 // retry failed releases, it checks these locks too.
-func (o *oracle) judgeReleases() {
+func (o *endOracle) judgeReleases() {
 	for _, a := range o.world.actors {
 		if o.causes.showsSince(catalog.Unreachable|catalog.CutOff, a.begin) {
 			continue
 		}
 		tried := a.granted && a.inTime && !a.dead && !a.cancelled && !a.arrivedLate && o.cluster.showsToken
-		if tried && (a.released || o.cluster.Strategy.Promises.ReleaseRetried && o.leases.leaseLeft(a) > 0) && o.world.stores(a.token) {
-			o.recordViolation(catalog.ReleaseEffective, 0, "%s released its lock while the lease was valid, but a server still has the lock", a.name)
+		if tried && (a.released || o.cluster.Strategy.Promises.ReleaseRetried && o.world.leases.leaseLeft(a) > 0) && o.world.stores(a.token) {
+			o.findings.record(catalog.ReleaseEffective, 0, "%s released its lock while the lease was valid, but a server still has the lock", a.name)
 		}
 	}
 }
 
 // leftByCut reports whether an entry may remain because the release got no reply.
-func (o *oracle) leftByCut(e entry) bool {
+func (o *endOracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
 	})
@@ -112,15 +122,15 @@ func (o *oracle) leftByCut(e entry) bool {
 
 // judgeRemains checks, after all leases have expired, that no server stores a token, and that all
 // Redis keys expire. Third-party locks may keep a fencing counter on purpose.
-func (o *oracle) judgeRemains() {
+func (o *endOracle) judgeRemains() {
 	_, err := lock.Find(o.cluster.Strategy.Name)
 	for _, e := range o.world.entries() {
 		r, isRedis := o.world.node(e.node).lockServer.(*redisServer)
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
-			o.recordViolation(catalog.NoResidue, 0, "all leases have expired, but %s still holds %s", e.node, e.line)
+			o.findings.record(catalog.NoResidue, 0, "all leases have expired, but %s still holds %s", e.node, e.line)
 		}
 		if isRedis && err == nil && r.redis.TTL(e.key) == 0 {
-			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
+			o.findings.record(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
 		}
 	}
 }
@@ -128,7 +138,7 @@ func (o *oracle) judgeRemains() {
 // probeUntilTaken grabs the order with new drivers until one of them learns that the order is
 // taken. told reports whether all units are sold by then. If not, left is the number of unsold
 // units.
-func (o *oracle) probeUntilTaken() (told bool, left int) {
+func (o *endOracle) probeUntilTaken() (told bool, left int) {
 	for range o.cluster.units() {
 		switch o.grab(o.cluster.prober).Outcome {
 		case grab.Grabbed:
@@ -144,21 +154,21 @@ func (o *oracle) probeUntilTaken() (told bool, left int) {
 
 // judgeLimits checks that only units that a driver really has count against the driver's limit. It
 // skips strategies with a lock, because these count only the units in the ledger.
-func (o *oracle) judgeLimits() {
+func (o *endOracle) judgeLimits() {
 	ledger := o.world.ledger()
 	for _, a := range o.world.actors {
 		if o.cluster.locks() || slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }) {
 			continue
 		}
 		if o.grabAs(o.cluster.prober, a.driver).Reason == grab.PerDriver {
-			o.recordViolation(catalog.StuckOrder, 0, "%s's driver has no unit, but is told that it has enough units", a.name)
+			o.findings.record(catalog.StuckOrder, 0, "%s's driver has no unit, but is told that it has enough units", a.name)
 		}
 	}
 }
 
 // judgeProcesses checks that each process in which a driver did not get the lock can still get it.
 // The process has one TTL to recover.
-func (o *oracle) judgeProcesses() {
+func (o *endOracle) judgeProcesses() {
 	for _, inst := range o.cluster.instances[:Instances] {
 		o.world.gate.mu.Lock()
 		own := catalog.Filter(o.world.actors, func(a *actor) bool { return a.inst == inst && a.begun })
@@ -169,30 +179,30 @@ func (o *oracle) judgeProcesses() {
 			continue
 		}
 		if time.Sleep(o.cluster.TTL); !o.grabsOn(inst) {
-			o.recordViolation(catalog.StuckOrder, 0, "no driver of instance %d can get the lock, although no driver has it", inst.number)
+			o.findings.record(catalog.StuckOrder, 0, "no driver of instance %d can get the lock, although no driver has it", inst.number)
 		}
 	}
 }
 
 // grabsOn reports whether a new driver can grab the order at an instance, or is told that the order
 // is taken.
-func (o *oracle) grabsOn(inst *instance) bool {
+func (o *endOracle) grabsOn(inst *instance) bool {
 	answer := o.grab(inst)
 	return answer.Outcome == grab.Taken || answer.Outcome == grab.Grabbed
 }
 
 // grab tries once to grab the order, with a new driver.
-func (o *oracle) grab(inst *instance) grab.Answer {
+func (o *endOracle) grab(inst *instance) grab.Answer {
 	o.probes++
 	return o.grabAs(inst, o.world.probe.driver+int64(o.probes-1))
 }
 
-func (o *oracle) grabAs(inst *instance, driver int64) grab.Answer {
+func (o *endOracle) grabAs(inst *instance, driver int64) grab.Answer {
 	return inst.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: driver, TryOnce: true})
 }
 
 // judgeBusy records a violation if no one can get the lock after all actors have ended.
-func (o *oracle) judgeBusy() {
+func (o *endOracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
@@ -204,21 +214,21 @@ func (o *oracle) judgeBusy() {
 	switch {
 	case cut:
 	case stays:
-		o.recordViolation(catalog.ReleaseEffective, 0, "the lock was released while the lease was valid, but no driver can get it")
+		o.findings.record(catalog.ReleaseEffective, 0, "the lock was released while the lease was valid, but no driver can get it")
 	case never && !dead:
-		o.recordViolation(catalog.NoResidue, 0, "no driver can get the lock, although no actor has it")
+		o.findings.record(catalog.NoResidue, 0, "no driver can get the lock, although no actor has it")
 	}
 }
 
 // judgeResidue checks that the servers store nothing that a release should have removed. It does so
 // only during the first TTL, because later a lock may have expired instead.
-func (o *oracle) judgeResidue() {
+func (o *endOracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return
 	}
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && !o.leftByCut(e) {
-			o.recordViolation(catalog.NoResidue, 0, "%s still holds %s", e.node, e.line)
+			o.findings.record(catalog.NoResidue, 0, "%s still holds %s", e.node, e.line)
 			return
 		}
 	}

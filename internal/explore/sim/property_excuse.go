@@ -18,42 +18,56 @@ func (set Setting) isBlind() bool {
 func (set Setting) isEndless() bool { return slices.Contains(set.Strategy.Breaks, "F3") }
 
 // isAlone reports whether no other driver has asked for the lock since the actor began.
-func (o *oracle) isAlone(a *actor) bool {
-	return a.met == 0 && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b.begun && b.begin > a.begin })
+func (s *causes) isAlone(a *actor) bool {
+	return a.met == 0 && !slices.ContainsFunc(s.world.actors, func(b *actor) bool { return b.begun && b.begin > a.begin })
 }
 
 // keptLease reports whether an actor certainly kept its lease until its release had ended.
-func (o *oracle) keptLease(a *actor) bool {
-	return !o.heldUp && !o.causes.isDisturbedSince(a.begin) && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver
+func (s *causes) keptLease(a *actor) bool {
+	return !s.heldUp && !s.isDisturbedSince(a.begin) && a.inTime && !a.knowsLoss && s.howLost(a) == catalog.TakenOver
 }
 
 // mustSucceed reports whether an actor's calls must succeed.
-func (o *oracle) mustSucceed(a *actor) bool { return !a.cancelled && o.isUnimpeded(a) }
+func (s *causes) mustSucceed(a *actor) bool { return !a.cancelled && s.isUnimpeded(a) }
 
 // isUnimpeded reports whether no fault or long delay has affected an actor's calls. It allows for
 // timers that fire a little early.
-func (o *oracle) isUnimpeded(a *actor) bool {
-	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
-	return !a.impeded && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
+func (s *causes) isUnimpeded(a *actor) bool {
+	patience := time.Duration(s.cluster.Strategy.Promises.Patience * float64(s.cluster.TTL))
+	return !a.impeded && (!s.heldUp || 0 < s.heldUpFor && s.heldUpFor < patience-time.Millisecond)
 }
 
 // isCalmLocked reports whether no fault of a server or of the actor's instance lasts, and none has left
 // anything behind that may make the actor's calls fail. A fault of another instance may keep the lock
 // taken, but makes no call of this instance fail.
-func (o *oracle) isCalmLocked(a *actor) bool {
+func (s *causes) isCalmLocked(a *actor) bool {
 	inst := a.inst
 	ours := func(b *actor) bool { return b.inst == inst && b.hung }
-	return !o.losesFence(a) && !slices.ContainsFunc(slices.Concat(o.gate.late, o.gate.inFlight), func(c *call) bool { return c.actor.inst == inst }) &&
-		!slices.ContainsFunc(o.cluster.nodes, (*node).isDisturbed) && !slices.ContainsFunc(o.world.actors, ours) &&
-		!inst.stopped.Load() && inst.awake == nil && len(inst.cut) == 0 && inst.ahead == 0 && o.world.hasSession(inst)
+	return !s.losesFence(a) && !slices.ContainsFunc(slices.Concat(s.world.gate.late, s.world.gate.inFlight), func(c *call) bool { return c.actor.inst == inst }) &&
+		!slices.ContainsFunc(s.cluster.nodes, (*node).isDisturbed) && !slices.ContainsFunc(s.world.actors, ours) &&
+		!inst.stopped.Load() && inst.awake == nil && len(inst.cut) == 0 && inst.ahead == 0 && s.world.hasSession(inst)
 }
 
 // losesFence reports whether a server had lost its data when an actor began, so that the database may
 // refuse the actor's write. If the database checks the token at the read, the service raises the counter
 // and tries again. The database can then refuse the write only if a driver from before the loss reads with
 // a higher token.
-func (o *oracle) losesFence(a *actor) bool {
-	return o.causes.dataLost && (a.met != 0 || o.cluster.Guard == order.FenceWrite || !o.cluster.locks())
+func (s *causes) losesFence(a *actor) bool {
+	return s.dataLost && (a.met != 0 || s.cluster.Guard == order.FenceWrite || !s.cluster.locks())
+}
+
+// mayMissRenewal reports whether a fault may have prevented the last renewals of a lease, which ends after
+// the time left. If a lock promises to repeat failed renewals, a fault is no excuse if it had ended long
+// before. If a server's clock has jumped, the lease may have ended before its TTL.
+func (s *causes) mayMissRenewal(left time.Duration) bool {
+	if slices.ContainsFunc(s.cluster.nodes, func(n *node) bool { return n.ahead != 0 }) {
+		return true
+	}
+	since := time.Duration(0)
+	if part := s.cluster.Strategy.Promises.RenewalRetried; part > 0 {
+		since = s.world.elapsed() + left - time.Duration(part*float64(s.cluster.TTL))
+	}
+	return s.isDisturbedSince(since)
 }
 
 // isDisturbed reports whether a fault has affected data, messages or connections, for example by

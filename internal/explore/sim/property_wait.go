@@ -10,43 +10,53 @@ import (
 	"grablab/internal/tap"
 )
 
-// wait returns how long an acquire may wait for the lock.
-func (o *oracle) wait() time.Duration {
-	if o.cluster.Strategy.Promises.TriesOnce {
+// waitOracle checks how long and in which order the actors wait for the lock.
+type waitOracle struct {
+	cluster  *Cluster
+	world    *world
+	causes   *causes
+	findings *findings
+
+	freeFor time.Duration // how long actors have waited although the lock was free
+}
+
+// longestWait returns how long an acquire may wait for the lock.
+func (set Setting) longestWait() time.Duration {
+	if set.Strategy.Promises.TriesOnce {
 		return 0
 	}
-	return o.cluster.Wait
+	return set.Wait
 }
 
 // judgePatience checks that an actor has not waited for longer than its wait time, even if it has
 // acquired the lock several times. It also checks this after data loss, which makes no call slower.
-func (o *oracle) judgePatience(a *actor) {
-	waited, wait := o.world.elapsed()-a.begin, o.wait()
-	if !o.stopped && !o.causes.showsSince(disturbances, a.begin) && !o.world.sessionEnded() && waited > wait+o.heldUpFor+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
-		o.recordViolation(catalog.WaitsAsTold, 0, "%s waited for %s, but should have given up after %s", a.name, waited.Round(time.Millisecond), wait)
+func (o *waitOracle) judgePatience(a *actor) {
+	waited, wait := o.world.elapsed()-a.begin, o.cluster.longestWait()
+	if !o.causes.stopped && !o.causes.showsSince(disturbances, a.begin) && !o.world.sessionEnded() && waited > wait+o.causes.heldUpFor+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
+		o.findings.record(catalog.WaitsAsTold, 0, "%s waited for %s, but should have given up after %s", a.name, waited.Round(time.Millisecond), wait)
 	}
 }
 
 // judgeOrder checks that actors get the lock in order of arrival. It accepts another order if a
 // fault or a pause may have caused it.
-func (o *oracle) judgeOrder(a *actor) {
-	if o.world.queues() && o.heldUp {
+func (o *waitOracle) judgeOrder(a *actor) {
+	if o.world.queues() && o.causes.heldUp {
 		return
 	}
 	for _, b := range o.world.actors {
 		waits := o.world.elapsed()-b.begin < o.cluster.Wait
 		if waits && !o.causes.isDisturbed() && a.behind.has(b) && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
-			o.recordViolation(catalog.OrderOfService, 0, "%s got the lock, but %s had waited longer", a.name, b.name)
+			o.findings.record(catalog.OrderOfService, 0, "%s got the lock, but %s had waited longer", a.name, b.name)
 		}
 	}
 }
 
 // queuesBehind returns the actors that must get the lock before actor a.
-func (o *oracle) queuesBehind(a *actor) actorSet {
+func (o *waitOracle) queuesBehind(a *actor) actorSet {
 	among := o.cluster.Strategy.Promises.InOrder
 	return o.world.actorsThat(func(b *actor) bool {
 		first := among == catalog.Global || among == catalog.PerProcess && a.inst == b.inst || a.inst.rivals.has(b)
-		return b != a && first && o.gate.isQueuedLocked(b)
+		return b != a && first && o.world.gate.isQueuedLocked(b)
 	})
 }
 
@@ -61,19 +71,20 @@ func (g *gate) isQueuedLocked(a *actor) bool {
 
 // waitersForFreeLocked returns the actors that are waiting for a free lock. It returns nil if a
 // pending call could still change who has the lock.
-func (o *oracle) waitersForFreeLocked() []*actor {
+func (o *waitOracle) waitersForFreeLocked() []*actor {
+	gate, leases := o.world.gate, o.world.leases
 	if o.world.queues() && o.causes.isDisturbed() {
 		return nil // a disconnected client must resume its session first
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() || o.keepsReleased(n) })
 	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // the lock is not free until this call arrives
-	if len(up) < o.leases.quorum() || o.lateLockStored() || slices.ContainsFunc(o.gate.inFlight, onItsWay) {
+	if len(up) < leases.quorum() || o.lateLockStored() || slices.ContainsFunc(gate.inFlight, onItsWay) {
 		return nil
 	}
 	var waiters []*actor
 	for _, a := range o.world.actors {
-		if a.paused() || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(o.gate.waiting, a.sent) || slices.ContainsFunc(o.gate.late, a.sent) ||
-			a.granted && !a.released || !a.granted && a.dead || o.leases.leaseLeft(a) > 0 && !a.released && !o.waitsInQueue(a) && !o.undoesLate(a) {
+		if a.paused() || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(gate.waiting, a.sent) || slices.ContainsFunc(gate.late, a.sent) ||
+			a.granted && !a.released || !a.granted && a.dead || leases.leaseLeft(a) > 0 && !a.released && !o.waitsInQueue(a) && !o.undoesLate(a) {
 			return nil
 		}
 		if a.begun && !a.done && !a.granted && !o.world.hasSession(a.inst) {
@@ -88,7 +99,7 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 
 // keepsReleased reports whether server n would not grant the lock although it is free. This is so if n
 // still stores a released lock, or if no actor has ever contacted n.
-func (o *oracle) keepsReleased(n *node) bool {
+func (o *waitOracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
 		return stored && a.released
@@ -97,31 +108,31 @@ func (o *oracle) keepsReleased(n *node) bool {
 
 // undoesLate reports whether a late request may have created a lock that its client promises to
 // remove.
-func (o *oracle) undoesLate(a *actor) bool {
+func (o *waitOracle) undoesLate(a *actor) bool {
 	return o.cluster.Strategy.Promises.LateUndone && a.arrivedLate && !a.granted
 }
 
 // lateLockStored reports whether a late request has created a lock that stays until it expires.
-func (o *oracle) lateLockStored() bool {
+func (o *waitOracle) lateLockStored() bool {
 	return !o.cluster.Strategy.Promises.LateUndone && slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
 }
 
 // waitsInQueue reports whether the actor is waiting in a queue on the server. An actor at the head
 // of the queue may have the lock without knowing it.
-func (o *oracle) waitsInQueue(a *actor) bool {
+func (o *waitOracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
 // judgeWait checks that no actor waits too long for a free lock.
-func (o *oracle) judgeWait(waiters []*actor) {
+func (o *waitOracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
-	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise, a client may have to resume its session first
+	if !o.causes.mayMissMessage() && !(o.world.queues() && o.causes.heldUp) { // otherwise, a client may have to resume its session first
 		bound = min(bound, o.cluster.TTL/10)
 	}
 	bound = max(bound, longestPause)
 	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
-		o.recordViolation(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
+		o.findings.record(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
 	}
 }
 
@@ -129,44 +140,44 @@ func (a *actor) canProceed() bool { return !a.done && !a.dead && !a.hung && !a.p
 
 // lingeringLocked returns the actors that are still running after their clients have disconnected.
 // It omits actors that wait for a reply or for a new session.
-func (o *oracle) lingeringLocked() []*actor {
+func (o *waitOracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
-		return !a.cancelled || !a.canProceed() || !o.world.hasSession(a.inst) || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), a.sent)
+		return !a.cancelled || !a.canProceed() || !o.world.hasSession(a.inst) || slices.ContainsFunc(slices.Concat(o.world.gate.waiting, o.world.gate.late), a.sent)
 	})
 }
 
 // judgeLingering checks that actors end soon after their clients have disconnected.
-func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
+func (o *waitOracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	for _, a := range lingering {
 		if a.lingered += passed; a.lingered > longestGoodbye && !o.causes.showsSince(slowing, a.begin) {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s continued for %s after its driver had hung up", a.name, a.lingered.Round(time.Millisecond))
+			o.findings.record(catalog.WaitsAsTold, 0, "%s continued for %s after its driver had hung up", a.name, a.lingered.Round(time.Millisecond))
 		}
 	}
 }
 
 // stragglingLocked returns the actors that wait only for slow servers, although a quorum has
 // answered.
-func (o *oracle) stragglingLocked() []*actor {
+func (o *waitOracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
-		if !a.begun || !a.canProceed() || len(a.inst.cut) > 0 || a.granted && !a.releasing || slices.ContainsFunc(o.gate.waiting, a.sent) {
+		if !a.begun || !a.canProceed() || len(a.inst.cut) > 0 || a.granted && !a.releasing || slices.ContainsFunc(o.world.gate.waiting, a.sent) {
 			return true
 		}
 		var silent []*node
-		for _, c := range o.gate.late {
+		for _, c := range o.world.gate.late {
 			if a.sent(c) && c.node != nil && !slices.Contains(silent, c.node) {
 				silent = append(silent, c.node)
 			}
 		}
-		return len(silent) == 0 || len(silent) > len(o.cluster.nodes)-o.leases.quorum()
+		return len(silent) == 0 || len(silent) > len(o.cluster.nodes)-o.world.leases.quorum()
 	})
 }
 
 // judgeStraggling checks that an actor does not wait longer than promised after a quorum has
 // answered. An actor with competitors may also be pausing before its next attempt.
-func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
+func (o *waitOracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	for _, a := range o.world.actors {
 		if !slices.Contains(straggling, a) {
 			a.straggled = 0
@@ -177,7 +188,7 @@ func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 			limit += longestPause
 		}
 		if a.straggled += passed; a.straggled > limit {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s waited %s for the other servers after a quorum had answered", a.name, a.straggled.Round(time.Millisecond))
+			o.findings.record(catalog.WaitsAsTold, 0, "%s waited %s for the other servers after a quorum had answered", a.name, a.straggled.Round(time.Millisecond))
 		}
 	}
 }

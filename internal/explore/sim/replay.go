@@ -45,12 +45,12 @@ func (c *Cluster) Replay(steps []schedule.Step) (r Record, err error) {
 
 func (x *execution) moment(s schedule.Step, made bool) Moment {
 	slices.Sort(x.gate.did) // an instance's simultaneous calls have no defined order
-	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}
+	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.findings.steps}
 	x.gate.did = nil
 	m.Store = catalog.Map(x.world.entries(), func(e entry) string { return e.node + ": " + e.line })
 	won := "open"
 	if ledger := x.world.ledger(); len(ledger) > 0 {
-		m.Winners = x.oracle.winners(ledger)
+		m.Winners = x.world.winners(ledger)
 		won = "won by " + strings.Join(m.Winners, " and by ")
 	}
 	m.Store = append(m.Store, "db: "+won)

@@ -55,14 +55,14 @@ func (x *execution) do(s schedule.Step) bool {
 		n.eventHash = n.eventHash.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
 	}
 	x.causes.shown |= s.Kind.Shows()
-	x.oracle.faulted = x.oracle.faulted || !slices.Contains(faultlessKinds, s.Kind)
+	x.causes.faulted = x.causes.faulted || !slices.Contains(faultlessKinds, s.Kind)
 	x.impede(s, n)
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
 	case schedule.Call, schedule.ReplyLost, schedule.RequestLost, schedule.SentTwice, schedule.ReplyLate, schedule.GivenUp:
 		if s.Kind != schedule.Call {
-			x.oracle.freeFor = 0 // a waiter whose request failed may have to try again
+			x.oracle.waits.freeFor = 0 // a waiter whose request failed may have to try again
 		}
 		return x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
@@ -76,7 +76,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ArrivesLate:
 		return x.arriveLate(s)
 	case schedule.Paused:
-		x.oracle.heldUp, x.oracle.stopped = true, true
+		x.causes.heldUp, x.causes.stopped = true, true
 		return x.world.change(a, func() {
 			if a.inst.pausedAs = a; a.inst.awake == nil {
 				a.inst.awake = make(chan struct{})
@@ -239,7 +239,7 @@ func (x *execution) begin(a *actor) bool {
 	x.gate.mu.Lock()
 	a.before = x.world.actorsThat(func(b *actor) bool { return b.granted })
 	a.met = x.world.actorsThat(func(b *actor) bool { return b != a && b.begun && (!b.done || x.gate.hasCallLocked(b.sent)) })
-	a.behind, a.impeded = x.oracle.queuesBehind(a), !x.oracle.isCalmLocked(a)
+	a.behind, a.impeded = x.oracle.waits.queuesBehind(a), !x.causes.isCalmLocked(a)
 	x.gate.mu.Unlock()
 	x.world.running.Go(func() {
 		unlessExited(func() { a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver}) })
@@ -343,8 +343,8 @@ func (x *execution) nextTimer() bool {
 	if holder, left := x.leases.nextLeaseEndLocked(); busy && holder != nil {
 		most = left - time.Nanosecond
 	}
-	x.oracle.heldUp = x.oracle.heldUp || busy
-	waiters, lingering, straggling := x.oracle.waitersForFreeLocked(), x.oracle.lingeringLocked(), x.oracle.stragglingLocked()
+	x.causes.heldUp = x.causes.heldUp || busy
+	waiters, lingering, straggling := x.oracle.waits.waitersForFreeLocked(), x.oracle.waits.lingeringLocked(), x.oracle.waits.stragglingLocked()
 	x.gate.mu.Unlock()
 	x.gate.forgetSignal()
 	began := time.Now()
@@ -354,14 +354,14 @@ func (x *execution) nextTimer() bool {
 	x.world.timePassed()
 	passed := time.Since(began)
 	if busy {
-		x.oracle.heldUpFor += passed
+		x.causes.heldUpFor += passed
 	}
-	if x.oracle.freeFor += passed; len(waiters) == 0 {
-		x.oracle.freeFor = 0
+	if x.oracle.waits.freeFor += passed; len(waiters) == 0 {
+		x.oracle.waits.freeFor = 0
 	}
-	x.oracle.judgeWait(waiters)
-	x.oracle.judgeLingering(lingering, passed)
-	x.oracle.judgeStraggling(straggling, passed)
+	x.oracle.waits.judgeWait(waiters)
+	x.oracle.waits.judgeLingering(lingering, passed)
+	x.oracle.waits.judgeStraggling(straggling, passed)
 	return true
 }
 
@@ -374,7 +374,7 @@ const horizon = 8
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
-	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
+	x.causes.heldUp = x.causes.heldUp || x.gate.anyEnabledLocked()
 	var ending, resting []*actor // the actors whose leases end now, and the ones among them without a waiting call
 	for _, a := range x.world.actors {
 		if end := x.leases.leaseEndLocked(a); 0 < end && end <= left+time.Millisecond {
@@ -390,14 +390,14 @@ func (x *execution) leaseEnd() bool {
 	x.gate.forgetSignal()
 	began := time.Now()
 	defer func() {
-		if x.oracle.heldUp {
-			x.oracle.heldUpFor += time.Since(began)
+		if x.causes.heldUp {
+			x.causes.heldUpFor += time.Since(began)
 		}
 	}()
 	end := began.Add(left + time.Millisecond)
 	for !x.gate.sleep(time.Until(end)) {
 		x.gate.mu.Lock()
-		x.oracle.heldUp = true // the new call must wait
+		x.causes.heldUp = true // the new call must wait
 		goesOn := slices.ContainsFunc(resting, x.gate.enabledLocked) ||
 			slices.ContainsFunc(ending, func(a *actor) bool { return x.leases.renewalDueLocked(a.inst) })
 		x.gate.mu.Unlock()
