@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -110,11 +109,6 @@ func (s *etcdServer) answer(request any) (proto.Message, error) {
 	case *pb.PutRequest: // a single request behaves like a transaction with one operation
 		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: r}}}})
 		return &pb.PutResponse{Header: done.GetHeader()}, err
-	case *pb.DeleteRangeRequest:
-		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}}})
-		deleted := done.Responses[0].GetResponseDeleteRange()
-		deleted.Header = done.Header
-		return deleted, err
 	default:
 		return nil, errUnknownToEtcd(request)
 	}
@@ -176,19 +170,17 @@ func (s *etcdServer) deleteLocked(key string, revision int64) {
 }
 
 func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	fails := func(c *pb.Compare) bool { return !s.holdsLocked(c) }
-	done := &pb.TxnResponse{Succeeded: !slices.ContainsFunc(r.Compare, fails)}
-	ops := r.Success
-	if !done.Succeeded {
-		ops = r.Failure
+	if len(r.Compare) > 0 {
+		return nil, errUnknownToEtcd(r.Compare)
 	}
-	for _, op := range ops { // check all operations first, because a transaction applies all of them or none
+	for _, op := range r.Success { // check all operations first, because a transaction applies all of them or none
 		if err := s.refusedLocked(op); err != nil {
 			return nil, err
 		}
 	}
+	done := &pb.TxnResponse{Succeeded: true}
 	s.commitLocked(func(revision int64) {
-		for _, op := range ops {
+		for _, op := range r.Success {
 			done.Responses = append(done.Responses, s.applyLocked(op, revision))
 		}
 	})
@@ -205,64 +197,33 @@ func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
 		if _, ok := s.leases[r.RequestPut.Lease]; !ok && r.RequestPut.Lease != 0 {
 			return rpctypes.ErrGRPCLeaseNotFound
 		}
+		return nil
 	case *pb.RequestOp_RequestRange:
-		if r.RequestRange.Revision != 0 {
-			return errUnknownToEtcd(r)
-		}
-	case *pb.RequestOp_RequestDeleteRange:
+		_, err := s.rangeLocked(r.RequestRange)
+		return err
 	default:
 		return errUnknownToEtcd(r)
 	}
-	return nil
 }
 
 func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseOp {
-	switch r := op.Request.(type) {
-	case *pb.RequestOp_RequestPut:
-		s.putLocked(r.RequestPut, revision)
+	if put := op.GetRequestPut(); put != nil {
+		s.putLocked(put, revision)
 		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}}
-	case *pb.RequestOp_RequestRange:
-		found, _ := s.rangeLocked(r.RequestRange)
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: found}}
-	default:
-		deleted := &pb.DeleteRangeResponse{}
-		for _, key := range s.sortedLocked() {
-			if r := op.GetRequestDeleteRange(); inRange(key, r.Key, r.RangeEnd) {
-				s.deleteLocked(key, revision)
-				deleted.Deleted++
-			}
-		}
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deleted}}
 	}
+	found, _ := s.rangeLocked(op.GetRequestRange()) // refusedLocked has already checked the range
+	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: found}}
 }
 
-// holdsLocked reports whether a transaction condition is true. A missing key counts as version 0
-// without a value.
-func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
-	kv, ok := s.keys[string(c.Key)]
-	if !ok {
-		kv = &mvccpb.KeyValue{}
-	}
-	if !ok && c.Target == pb.Compare_VALUE {
-		return false
-	}
-	order := compareBy[c.Target.String()](kv, &mvccpb.KeyValue{
-		Version: c.GetVersion(), CreateRevision: c.GetCreateRevision(), ModRevision: c.GetModRevision(), Lease: c.GetLease(), Value: c.GetValue(),
-	})
-	switch c.Result {
-	case pb.Compare_EQUAL:
-		return order == 0
-	case pb.Compare_NOT_EQUAL:
-		return order != 0
-	case pb.Compare_GREATER:
-		return order > 0
-	default:
-		return order < 0
-	}
-}
-
+// rangeLocked returns the keys in a range, either by name or the newest first. It returns an error if the
+// request has any other option.
 func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	if r.Revision != 0 {
+	known := &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, Limit: r.Limit, MaxCreateRevision: r.MaxCreateRevision, KeysOnly: r.KeysOnly}
+	newestFirst := r.SortTarget == pb.RangeRequest_CREATE
+	if newestFirst {
+		known.SortTarget, known.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_DESCEND
+	}
+	if !proto.Equal(r, known) {
 		return nil, errUnknownToEtcd(r)
 	}
 	found := &pb.RangeResponse{Header: s.headerLocked()}
@@ -272,19 +233,12 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 			continue
 		}
 		found.Count++
-		if isWithin(kv.CreateRevision, r.MinCreateRevision, r.MaxCreateRevision) && isWithin(kv.ModRevision, r.MinModRevision, r.MaxModRevision) {
+		if r.MaxCreateRevision == 0 || kv.CreateRevision <= r.MaxCreateRevision {
 			found.Kvs = append(found.Kvs, proto.Clone(kv).(*mvccpb.KeyValue))
 		}
 	}
-	slices.SortStableFunc(found.Kvs, func(a, b *mvccpb.KeyValue) int {
-		order := compareBy[r.SortTarget.String()](a, b)
-		if r.SortOrder == pb.RangeRequest_DESCEND {
-			return -order
-		}
-		return order
-	})
-	if r.CountOnly {
-		found.Kvs = nil
+	if newestFirst {
+		slices.SortStableFunc(found.Kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(b.CreateRevision, a.CreateRevision) })
 	}
 	if n := int(r.Limit); n > 0 && len(found.Kvs) > n {
 		found.Kvs, found.More = found.Kvs[:n], true
@@ -296,20 +250,6 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 	}
 	return found, nil
 }
-
-// compareBy maps each attribute name to a function that compares two keys by that attribute. etcd
-// uses these names in sort orders and in conditions.
-var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
-	"KEY":     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },
-	"VERSION": func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) },
-	"CREATE":  func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) },
-	"MOD":     func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) },
-	"VALUE":   func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) },
-	"LEASE":   func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Lease, b.Lease) },
-}
-
-// isWithin reports whether least ≤ n ≤ most. If most is 0, there is no upper limit.
-func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
 // inRange reports whether key is at or after from and before end. If end is empty, the range
 // contains only from. If end is "\x00", there is no upper limit.
