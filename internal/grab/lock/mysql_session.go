@@ -33,43 +33,28 @@ var mysqlGetLock = Strategy{
 	Waiter:   "waits in the database",
 	Breaks:   []string{"F15", "F32"},
 	Promises: Promises{InOrder: catalog.PerProcess},
-	New: func(env Env) (Locker, error) {
-		take := func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
-			return tx.LockName(ctx, key, wait)
-		}
-		return &sessionLocker{env: env, take: take}, nil
-	},
+	New:      sessionLock(order.Tx.LockName),
 }
 
 // mysqlForUpdate locks the order's row with SELECT … FOR UPDATE, in a transaction that also records
 // the winner. A holder that loses its session cannot write. If the work hangs, the row stays
 // locked.
-var mysqlForUpdate = Strategy{
-	Name:     "mysql-forupdate",
-	Title:    "SELECT … FOR UPDATE, in a transaction that spans the work",
-	Family:   "database",
-	Source:   "MySQL manual: InnoDB locking reads",
-	Needs:    SQL | SQLLocks,
-	Guard:    order.Naive,
-	Claims:   catalog.ClaimsOf("session"),
-	Excludes: catalog.Global,
-	Waiter:   "waits in the database",
+var mysqlForUpdate = variant(mysqlGetLock, Strategy{
+	Name:   "mysql-forupdate",
+	Title:  "SELECT … FOR UPDATE, in a transaction that spans the work",
+	Source: "MySQL manual: InnoDB locking reads",
 	// Recording the winner commits the transaction, which unlocks the row before the grab has
 	// ended.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
-	Promises:   Promises{InOrder: catalog.PerProcess},
-	New: func(env Env) (Locker, error) {
-		take := func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
-			id, err := OrderOf(key)
-			if err != nil {
-				return false, err
-			}
-			return tx.LockRow(ctx, id, wait)
+	New: sessionLock(func(tx order.Tx, ctx context.Context, key string, wait time.Duration) (bool, error) {
+		id, err := OrderOf(key)
+		if err != nil {
+			return false, err
 		}
-		return &sessionLocker{env: env, take: take}, nil
-	},
-}
+		return tx.LockRow(ctx, id, wait)
+	}),
+})
 
 // serverWait limits how long one SQL statement waits for a lock. It is short, because the database
 // keeps waiting even after the client has disconnected.
@@ -84,9 +69,15 @@ const serverWait = time.Second
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to lock a key in a database session. It waits for at most wait, a whole number of
-	// seconds. If another client still holds the lock after that, take returns false.
-	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
+	take  takeInSession
+}
+
+// A takeInSession tries to lock a key in a database session. It waits for at most wait, a whole number of
+// seconds. If another client still holds the lock after that, it returns false.
+type takeInSession func(tx order.Tx, ctx context.Context, key string, wait time.Duration) (bool, error)
+
+func sessionLock(take takeInSession) func(Env) (Locker, error) {
+	return func(env Env) (Locker, error) { return &sessionLocker{env: env, take: take}, nil }
 }
 
 func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
@@ -146,11 +137,11 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, giveUp time.Time) error {
 	wait := time.Duration(0)
 	for {
-		if ok, err := l.take(ctx, tx, key, wait); ok || err != nil {
+		if ok, err := l.take(tx, ctx, key, wait); ok || err != nil {
 			return err
 		}
 		if left := time.Until(giveUp); left < serverWait {
-			return poll(ctx, left, pollBackoff, l.env.Rand, func() (bool, error) { return l.take(ctx, tx, key, 0) })
+			return poll(ctx, left, pollBackoff, l.env.Rand, func() (bool, error) { return l.take(tx, ctx, key, 0) })
 		}
 		wait = serverWait
 	}

@@ -65,7 +65,7 @@ func variant(base, own Strategy) Strategy {
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks
 	v.Source = cmp.Or(own.Source, base.Source)
 	v.Guard = cmp.Or(own.Guard, base.Guard)
-	v.Fences = own.Fences || base.Fences
+	v.Fences, v.UntilClaim = own.Fences || base.Fences, own.UntilClaim || base.UntilClaim
 	if own.New != nil {
 		v.New = own.New
 	}
