@@ -48,7 +48,7 @@ var mysqlForUpdate = variant(mysqlGetLock, Strategy{
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	New: sessionLock(func(tx order.Tx, ctx context.Context, key string, wait time.Duration) (bool, error) {
-		id, err := OrderOf(key)
+		id, err := orderOf(key)
 		if err != nil {
 			return false, err
 		}
@@ -171,8 +171,8 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// OrderOf returns the order ID between the braces in a key. For "grab:NAME:{7}", it returns 7.
-func OrderOf(key string) (int64, error) {
+// orderOf returns the order ID between the braces in a key. For "grab:NAME:{7}", it returns 7.
+func orderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	number, _, _ := strings.Cut(rest, "}")
 	id, err := strconv.ParseInt(number, 10, 64)

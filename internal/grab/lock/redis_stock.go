@@ -138,7 +138,7 @@ func (l *stockLease) ask(ctx context.Context, left any) (int, error) {
 }
 
 func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
-	id, err := OrderOf(l.key)
+	id, err := orderOf(l.key)
 	if err != nil {
 		return 0, err
 	}

@@ -48,27 +48,21 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 // ZooKeeperStatus returns the status of the server at addr. It returns an error if the server is not
 // part of a quorum. In that case, its status has no line "Mode:".
 func ZooKeeperStatus(ctx context.Context, addr string) (string, error) {
-	status, err := ZooKeeperCommand(ctx, addr, "srvr")
-	if err == nil && !strings.Contains(status, "\nMode: ") {
-		err = fmt.Errorf("ZooKeeper at %s is not ready: %.80q", addr, status)
-	}
-	return status, err
-}
-
-// ZooKeeperCommand sends a four-letter command to a server and returns the response.
-func ZooKeeperCommand(ctx context.Context, addr, command string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	_, err = io.WriteString(conn, command)
-	answer, unread := io.ReadAll(conn)
+	_, err = io.WriteString(conn, "srvr")
+	status, unread := io.ReadAll(conn)
 	if err := errors.Join(err, unread); err != nil {
 		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
 	}
-	return string(answer), nil
+	if !strings.Contains(string(status), "\nMode: ") {
+		err = fmt.Errorf("ZooKeeper at %s is not ready: %.80q", addr, status)
+	}
+	return string(status), err
 }
 
 // A ZooKeeperSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the
