@@ -14,33 +14,40 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// approach brings the affected drivers to the steps at which the fault is injected. At some steps, a
+// approach leads the affected drivers to their points before the fault is injected.
+type approach struct {
+	in       *injection
+	contests []*contest
+	holds    breakpoints
+}
+
+// run brings the affected drivers to the steps at which the fault is injected. At some steps, a
 // second driver must first get the lock or wait for it.
 //
-// approach returns when each request has reached its step or has ended, or when time runs out. Then it
+// run returns when each request has reached its step or has ended, or when time runs out. Then it
 // records which requests have reached their steps.
-func (s *strike) approach(ctx context.Context, within time.Duration) error {
-	for _, c := range s.contests {
-		s.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
+func (a approach) run(ctx context.Context, within time.Duration) error {
+	for _, c := range a.contests {
+		a.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
 	}
 	var m heldCalls
 	err := until(ctx, within, func() (_ bool, err error) {
-		m, err = s.holds.heldCalls(ctx)
-		for _, c := range s.contests {
+		m, err = a.holds.heldCalls(ctx)
+		for _, c := range a.contests {
 			if err == nil && c.point.Role != fault.Alone {
-				err = s.leadToPoint(ctx, c, m)
+				err = a.leadToPoint(ctx, c, m)
 			}
-			c.struck = m.isAtPoint(c) && (c.holder == nil || s.in.responses.isAnswered(*c.holder))
+			c.struck = m.isAtPoint(c) && (c.holder == nil || a.in.responses.isAnswered(*c.holder))
 		}
-		return every(s.contests, func(c *contest) bool { return c.struck || s.hasPassed(c) }), err
+		return every(a.contests, func(c *contest) bool { return c.struck || a.hasPassed(c) }), err
 	})
-	for _, c := range s.contests {
+	for _, c := range a.contests {
 		if !c.struck {
-			c.missed = s.whereItWas(c, m)
-			c.forwarded = s.wasForwarded(c, m)
+			c.missed = a.whereItWas(c, m)
+			c.forwarded = a.wasForwarded(c, m)
 		}
 		if c.holder != nil || c.waiter != nil { // if the first driver never got the lock, the fault has missed this order
-			s.sendFollower(c)
+			a.sendFollower(c)
 		}
 	}
 	return err
@@ -48,21 +55,21 @@ func (s *strike) approach(ctx context.Context, within time.Duration) error {
 
 // sendFollower sends the second driver of an order, unless it has done so before. The first driver must
 // already have the lock.
-func (s *strike) sendFollower(c *contest) {
+func (a approach) sendFollower(c *contest) {
 	if !c.followerSent {
 		c.followerSent = true
-		s.in.bursts.Send([]load.Request{*cmp.Or(c.waiter, &c.affected)})
+		a.in.bursts.Send([]load.Request{*cmp.Or(c.waiter, &c.affected)})
 	}
 }
 
 // whereItWas describes how far a driver got if it did not reach the step where the fault should hit
 // it.
-func (s *strike) whereItWas(c *contest, m heldCalls) string {
+func (a approach) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
 		last = fmt.Sprintf("after %s", calls[len(calls)-1].Call.Phase)
 	}
-	if s.in.responses.isAnswered(c.affected) {
+	if a.in.responses.isAnswered(c.affected) {
 		return "the grab had ended " + last
 	}
 	return "the grab was waiting " + last
@@ -72,71 +79,71 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 // driver won although its instance wrote nothing to the database. It is also likely if the driver was
 // refused although its instance only read from the database. If the driver won, calls to a lock server
 // prove nothing, because the instance may have asked only which instance leads.
-func (s *strike) wasForwarded(c *contest, m heldCalls) bool {
-	answer, _ := s.in.responses.of(c.affected)
+func (a approach) wasForwarded(c *contest, m heldCalls) bool {
+	answer, _ := a.in.responses.of(c.affected)
 	worked := func(h control.Held) bool {
 		return writes(h.Call) || answer.outcome != grab.Grabbed && (h.Target != tap.DB || locks(h.Call))
 	}
-	return s.in.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], worked)
+	return a.in.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], worked)
 }
 
 // hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
 // moment after the response, because some calls follow the response.
-func (s *strike) hasPassed(c *contest) bool {
-	if s.in.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
+func (a approach) hasPassed(c *contest) bool {
+	if a.in.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
 	}
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
 // leadToPoint brings a driver closer to the step at which the fault is injected.
-func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls) error {
+func (a approach) leadToPoint(ctx context.Context, c *contest, m heldCalls) error {
 	if c.point.Role == fault.HandingOver {
-		return s.leadToRelease(ctx, c, m)
+		return a.leadToRelease(ctx, c, m)
 	}
 	holder := m.other[holdName(beforeHold, c)]
 	switch {
 	case c.holderReleased || len(holder) == 0:
 		return nil
 	case !c.followerSent:
-		s.sendFollower(c)
+		a.sendFollower(c)
 		return nil
-	case s.in.responses.isAnswered(*c.holder): // the affected driver can now get the lock
+	case a.in.responses.isAnswered(*c.holder): // the affected driver can now get the lock
 		c.holderReleased = true
-		if s.in.trail.queued == 0 {
-			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
+		if a.in.trail.queued == 0 {
+			return a.in.struck.RemoveHold(ctx, holdName(retryHold, c))
 		}
 		return nil
-	case holder[0].State == control.Waiting && (m.isAtPoint(c) || s.isWaiting(c, m)):
-		_, err := s.in.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
+	case holder[0].State == control.Waiting && (m.isAtPoint(c) || a.isWaiting(c, m)):
+		_, err := a.in.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
 		return err
 	}
 	return nil
 }
 
-func (s *strike) isWaiting(c *contest, m heldCalls) bool {
-	if s.in.trail.queued == 0 {
+func (a approach) isWaiting(c *contest, m heldCalls) bool {
+	if a.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
 	}
-	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
+	return len(m.struck[holdName(callsHold, c)]) >= a.in.trail.queued && c.hasQueued()
 }
 
 // leadToRelease makes the first driver release its lock while a second driver waits for it. The
 // first driver's write is refused, so that the order stays open.
-func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls) error {
+func (a approach) leadToRelease(ctx context.Context, c *contest, m heldCalls) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
 		return nil
 	case !c.followerSent:
 		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
-		if err := s.in.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
+		if err := a.in.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
 			return err
 		}
-		s.sendFollower(c)
+		a.sendFollower(c)
 		return nil
-	case len(m.other[holdName(callsHold, c)]) >= max(1, s.in.trail.queued) && c.hasQueued():
+	case len(m.other[holdName(callsHold, c)]) >= max(1, a.in.trail.queued) && c.hasQueued():
 		c.holderReleased = true
-		return s.in.struck.RemoveHold(ctx, holdName(workHold, c))
+		return a.in.struck.RemoveHold(ctx, holdName(workHold, c))
 	}
 	return nil
 }

@@ -489,7 +489,7 @@ func TestHolderMustHaveEnded(t *testing.T) {
 					if answered && holds {
 						in.responses.add(*c.holder, response{})
 					}
-					if err := newStrike(in, c).approach(t.Context(), time.Second); err != nil {
+					if err := (approach{in, []*contest{c}, breakpoints{in}}).run(t.Context(), time.Second); err != nil {
 						t.Fatal(err)
 					}
 					want := stops && (!holds || answered)

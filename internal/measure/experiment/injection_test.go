@@ -511,7 +511,7 @@ func TestForwardedGrabs(t *testing.T) {
 		if tt.outcome != "" {
 			in.responses.got[c.affected] = response{outcome: tt.outcome}
 		}
-		c.forwarded = (&strike{in: in}).wasForwarded(c, heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}})
+		c.forwarded = approach{in: in}.wasForwarded(c, heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}})
 		in.contests = []*contest{c}
 		if why := in.whyMissed(); strings.HasSuffix(why, oneLeads) != tt.leads {
 			t.Errorf("%s: whyMissed: %q", name, why)

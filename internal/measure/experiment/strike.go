@@ -162,7 +162,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	if s.in.fault.ContendFor < 1 { // the test must end before the drivers' leases expire
 		within = max(s.in.lease()*3/5, time.Second)
 	}
-	err := s.approach(ctx, within)
+	err := approach{s.in, s.contests, s.holds}.run(ctx, within)
 	for _, c := range s.contests {
 		if c.struck {
 			*s.in.cell.Struck++

@@ -321,7 +321,7 @@ func TestWhereAMissedDriverWas(t *testing.T) {
 			} else {
 				want = "the grab was waiting " + want
 			}
-			if got := newStrike(in).whereItWas(c, m); got != want {
+			if got := (approach{in: in}).whereItWas(c, m); got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}
