@@ -151,7 +151,7 @@ func TestPointByDefinition(t *testing.T) {
 			want.misses += e.Record.NearMisses[id]
 		}
 		for name, want := range of {
-			p := in.row(fault.Point{Moment: name}, e, nil)
+			p := judgement{in: in, evidence: e}.row(fault.Point{Moment: name})
 			got := figures{p.Struck, value(p.DoubleGrabs), value(p.Unsold), value(p.StuckOrders), value(p.Overlaps), value(p.NearMisses)}
 			verdict := catalog.Safe
 			switch {
@@ -182,7 +182,7 @@ func TestPointsWithMissingRows(t *testing.T) {
 		in.contests = append(in.contests, &contest{point: fault.Point{Moment: name}, order: int64(n + 1), struck: true, repeated: true})
 	}
 	for name, want := range map[string]catalog.Verdict{"written": catalog.Safe, "missing": catalog.Unknown} {
-		p := in.row(fault.Point{Moment: name}, check.Evidence{Foreign: true, Promised: told, Ledger: check.Rows(told[:1])}, nil)
+		p := judgement{in: in, evidence: check.Evidence{Foreign: true, Promised: told, Ledger: check.Rows(told[:1])}}.row(fault.Point{Moment: name})
 		if p.Verdict != want {
 			t.Errorf("verdict of the point %s: %s, want %s", name, p.Verdict, want)
 		}
@@ -310,10 +310,10 @@ func TestPointsByAnswers(t *testing.T) {
 			for n, name := range []string{"guilty", "innocent"} {
 				in.contests = append(in.contests, &contest{point: fault.Point{Moment: name}, order: int64(n + 1), struck: true, repeated: true})
 			}
-			if p := in.row(fault.Point{Moment: "guilty"}, m.evidence, nil); p.Verdict != catalog.Unsafe || value(p.DoubleGrabs) != 1 {
+			if p := (judgement{in: in, evidence: m.evidence}).row(fault.Point{Moment: "guilty"}); p.Verdict != catalog.Unsafe || value(p.DoubleGrabs) != 1 {
 				t.Errorf("guilty: %s with %d double-grabs, want unsafe with 1", p.Verdict, value(p.DoubleGrabs))
 			}
-			if p := in.row(fault.Point{Moment: "innocent"}, m.evidence, nil); p.Verdict == catalog.Unsafe || value(p.DoubleGrabs) != 0 {
+			if p := (judgement{in: in, evidence: m.evidence}).row(fault.Point{Moment: "innocent"}); p.Verdict == catalog.Unsafe || value(p.DoubleGrabs) != 0 {
 				t.Errorf("innocent: %s with %d double-grabs", p.Verdict, value(p.DoubleGrabs))
 			}
 		})
@@ -345,7 +345,7 @@ func TestWinnersThatDisappear(t *testing.T) {
 					e.LedgerErr = errors.New("no answer")
 				}
 				gone := some(shown &^ last)
-				text := in.overwritten(e)
+				text := judgement{in: in, evidence: e}.overwritten()
 				if (text != "") != (len(gone) > 0 && bits == 0) {
 					t.Fatalf("%03b: shown %v, at the end %v: %q", bits, some(shown), some(last), text)
 				}

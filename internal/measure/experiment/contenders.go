@@ -218,8 +218,8 @@ func (s *strike) noteTries(ctx context.Context) (err error) {
 		// A refused driver may write to the same table, for example to count its tries. A call that contains
 		// the driver cannot be compared, because its name differs between the drivers.
 		worked := strings.Contains(string(work), "{driver}") || slices.ContainsFunc(c.tries, func(o control.Call) bool { return o.Phase == work })
-		c.foundSold = s.in.anyHears(c.contenders, grab.Taken)
-		c.passed = c.othersPassed || s.in.anyHears(c.contenders, grab.Grabbed) ||
+		c.foundSold = s.in.responses.anyHears(c.contenders, grab.Taken)
+		c.passed = c.othersPassed || s.in.responses.anyHears(c.contenders, grab.Grabbed) ||
 			worked && (!c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.tries, s.in.trail.onlyHolders))
 	}
 	return err

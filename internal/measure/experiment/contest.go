@@ -264,3 +264,8 @@ func (rs *responses) isAnswered(r load.Request) bool {
 }
 
 func (rs *responses) isPending(r load.Request) bool { return !rs.isAnswered(r) }
+
+// anyHears reports whether one of the requests has been answered with this outcome.
+func (rs *responses) anyHears(requests []load.Request, o grab.Outcome) bool {
+	return slices.ContainsFunc(requests, func(r load.Request) bool { a, _ := rs.of(r); return a.outcome == o })
+}

@@ -179,9 +179,9 @@ func TestLocksThatOutliveAFault(t *testing.T) {
 			in := &injection{fault: f, trail: trailOf(calls, ""), cell: &Cell{}, traits: traits{unknownLock: true}, ttl: time.Second, w: &worker{}}
 			in.trail.renews, in.w.cfg.Target.NoExpiry = tt.renews, tt.noExpiry
 			for _, p := range in.trail.points() {
-				in.contests = append(in.contests, &contest{point: p, struck: f.Reaches(p), passed: tt.passed || !in.holdsLock(p), endedInTime: tt.gaveUp})
+				in.contests = append(in.contests, &contest{point: p, struck: f.Reaches(p), passed: tt.passed || !(judgement{in: in}).holdsLock(p), endedInTime: tt.gaveUp})
 			}
-			if got, want := in.outlived(), slices.Contains(tt.doubt, f.Name); (got != "") != want {
+			if got, want := (judgement{in: in}).outlived(), slices.Contains(tt.doubt, f.Name); (got != "") != want {
 				t.Errorf("%s under %s: %q, want a doubt: %v", name, f.Name, got, want)
 			}
 		}
@@ -228,7 +228,7 @@ func TestDoubtAtMoments(t *testing.T) {
 		for _, change := range tt.changes {
 			change(in, in.contests[0], in.contests[1])
 		}
-		if got := in.inDoubt(in.contests[0]); got != tt.want {
+		if got := (judgement{in: in}).inDoubt(in.contests[0]); got != tt.want {
 			t.Errorf("%s: in doubt %v, want %v", name, got, tt.want)
 		}
 	}

@@ -149,7 +149,7 @@ func TestWhyMissedByDefinition(t *testing.T) {
 				want += ", and its instance wrote nothing. " + oneLeads
 			}
 		}
-		if got := in.whyMissed(); got != want {
+		if got := (judgement{in: in}).whyMissed(); got != want {
 			t.Fatalf("whyMissed: %q, want %q", got, want)
 		}
 	}

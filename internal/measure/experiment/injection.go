@@ -111,6 +111,13 @@ func (cfg Config) ttlUnder(f fault.Fault) time.Duration {
 
 func (in *injection) lease() time.Duration { return in.cell.lease(in.ttl) }
 
+// neverExpires reports whether the lock of a user's service lasts as long as its driver is stopped: the user says so, or a
+// database session holds the lock, and no Redis key with a TTL is part of it.
+func (in *injection) neverExpires() bool {
+	t := in.trail.service
+	return in.w.cfg.Target.NoExpiry || t != nil && !t.leased && in.trail.locksSession()
+}
+
 // strikeDrivers returns how many drivers compete for each order under a fault. Each additional unit
 // adds two drivers, so that there are enough to oversell the order even if some of them fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
@@ -135,8 +142,9 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
 	m.vacuous = "" // each step now has its own verdict
-	m.invalid = cmp.Or(m.invalid, in.overwritten(m.evidence), in.outlived())
-	in.judgePoints(&m)
+	j := judgement{in: in, evidence: m.evidence}
+	m.invalid = cmp.Or(m.invalid, j.overwritten(), j.outlived())
+	j.judge(&m)
 	c.conclude(m)
 }
 

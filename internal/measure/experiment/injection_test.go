@@ -477,7 +477,7 @@ func TestStrikesOfAPoint(t *testing.T) {
 				ways++
 			}
 		}
-		p := in.row(fault.Point{Moment: "here"}, check.Evidence{}, nil)
+		p := judgement{in: in, evidence: check.Evidence{}}.row(fault.Point{Moment: "here"})
 		want := map[bool]catalog.Verdict{true: catalog.Safe, false: catalog.Unknown}[hits == ways]
 		if p.Strikes != ways || p.Struck != hits || p.Verdict != want {
 			t.Fatalf("%d injections: struck %d of %d, %s; want %d of %d, %s", len(in.contests), p.Struck, p.Strikes, p.Verdict, hits, ways, want)
@@ -513,7 +513,7 @@ func TestForwardedGrabs(t *testing.T) {
 		}
 		c.forwarded = approach{in: in}.wasForwarded(c, heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}})
 		in.contests = []*contest{c}
-		if why := in.whyMissed(); strings.HasSuffix(why, oneLeads) != tt.leads {
+		if why := (judgement{in: in}).whyMissed(); strings.HasSuffix(why, oneLeads) != tt.leads {
 			t.Errorf("%s: whyMissed: %q", name, why)
 		}
 	}
@@ -817,7 +817,7 @@ func TestFewerDriversThanUnits(t *testing.T) {
 		for i := range tt.rows {
 			e.Ledger = append(e.Ledger, order.Grab{Order: 1, Driver: int64(i) + 1})
 		}
-		p := in.row(c.point, e, map[int64]check.Timeline{1: {Mode: "F11"}})
+		p := judgement{in, e, map[int64]check.Timeline{1: {Mode: "F11"}}}.row(c.point)
 		if p.Verdict != tt.want {
 			t.Errorf("%d drivers reached the lock, and there are %d rows: %s, want %s", tt.reached, tt.rows, p.Verdict, tt.want)
 		}
@@ -834,7 +834,7 @@ func TestModeOfAServiceWithoutALease(t *testing.T) {
 	for trail, want := range map[*serviceTrail]string{nil: "F11", {leased: true}: "F11", {}: ""} {
 		in := &injection{cell: &Cell{}, fault: fault.Fault{Name: catalog.Pause}}
 		in.trail.service = trail
-		if got := in.modeOf(&contest{order: 1}, e, nil); got != want {
+		if got := (judgement{in: in, evidence: e}).modeOf(&contest{order: 1}); got != want {
 			t.Errorf("%+v: explained by %q, want %q", trail, got, want)
 		}
 	}

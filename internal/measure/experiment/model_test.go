@@ -483,7 +483,7 @@ func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []faul
 		t.Fatal(err)
 	}
 	rows, _ := m.Ledger(t.Context(), first, in.next)
-	in.cell.Points = catalog.Map(in.points, func(p fault.Point) Point { return in.row(p, check.Evidence{Ledger: rows}, nil) })
+	in.cell.Points = catalog.Map(in.points, func(p fault.Point) Point { return judgement{in: in, evidence: check.Evidence{Ledger: rows}}.row(p) })
 	return *in.cell, in.points, first
 }
 
