@@ -52,8 +52,8 @@ func TestOpenUntilIsCertain(t *testing.T) {
 				s := &strike{in: in, contests: []*contest{c}}
 				for range reads {
 					before := time.Now()
-					claimed := s.claimed(t.Context())
-					s.noteEarly(claimed)
+					claimed := s.in.claimed(t.Context(), s.contests)
+					s.contention().noteEarly(claimed)
 					wrote := ledger.written[1]
 					if claimed(c.affected) && wrote.After(time.Now()) || !claimed(c.affected) && wrote.Before(before) {
 						t.Errorf("written after %v: for a read that began after %v, claimed is %v", affected, before.Sub(began), claimed(c.affected))
@@ -92,7 +92,7 @@ func TestLockedLedger(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		claimed := newStrike(in, c).claimed(ctx)
+		claimed := in.claimed(ctx, []*contest{c})
 		if took := time.Since(began); took > readTimeout || claimed(c.affected) || !c.openUntil.IsZero() {
 			t.Errorf("the read took %v, want at most %v; written %v, not written until %v", took, readTimeout, claimed(c.affected), c.openUntil)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
-	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
@@ -18,9 +17,29 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-func (s *strike) sendContenders(ctx context.Context) error {
+// contention lets the contenders compete for the orders of a strike while the fault is active.
+type contention struct {
+	in       *injection
+	contests []*contest
+	holds    breakpoints
+}
+
+func (s *strike) contention() contention { return contention{s.in, s.contests, s.holds} }
+
+// contending returns the step of a test in which the contenders do something.
+func contending(do func(contention, context.Context) error) step {
+	return func(s *strike, ctx context.Context) error { return do(s.contention(), ctx) }
+}
+
+func (s contention) gate() gate { return gate(s) }
+
+// send sends the contenders, unless they would come too late.
+func (s contention) send(ctx context.Context) error {
 	s.beginContest()
-	if err := s.do(ctx, (*strike).awaitRecovery, (*strike).awaitExpiry); err != nil {
+	if err := s.awaitRecovery(ctx); err != nil {
+		return err
+	}
+	if err := s.awaitExpiry(ctx); err != nil {
 		return err
 	}
 	for _, c := range s.contests {
@@ -34,7 +53,7 @@ func (s *strike) sendContenders(ctx context.Context) error {
 		}
 	}
 	if !s.in.w.fleet.Ours { // read the ledger now: if it keeps only the last winner, it still names the first one
-		s.claimed(ctx)
+		s.in.claimed(ctx, s.contests)
 	}
 	for _, c := range s.contests {
 		s.in.bursts.Send(c.contenders)
@@ -42,7 +61,8 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-func (s *strike) beginContest() {
+// beginContest records that the contenders are about to start.
+func (s contention) beginContest() {
 	for _, c := range s.contests {
 		c.contendedSince = time.Now()
 	}
@@ -52,12 +72,9 @@ func (s *strike) beginContest() {
 // was slow to reconnect. By then, the paused driver's lease may have expired, so that a contender
 // could win even with a working lock. Therefore, giveUp lets the paused driver continue and starts no
 // contenders.
-func (s *strike) giveUp(ctx context.Context, c *contest) error {
+func (s contention) giveUp(ctx context.Context, c *contest) error {
 	c.gaveUp, c.contenders = true, nil
-	within := s.in.lease()
-	if s.in.neverExpires() { // awaitRecovery waited as long
-		within = max(within, serviceArrives)
-	}
+	within := s.recoversIn(s.in.lease())
 	late, advice := "the service did not reconnect to its servers within %v, so its lock may have expired", "set a longer lease, or pass {ttl_ms} to the service as its lock TTL"
 	if s.in.w.cfg.setsTTL() {
 		advice = "set a longer -ttl"
@@ -68,16 +85,31 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	case c.variation == otherRestarts:
 		late = "start-up code was not tested, because the restarted instance made no grab within %v"
 		advice += ". If a single worker makes all grabs, or all orders share one lock, a grab waits for the stopped driver, so this cannot be tested"
-	case s.in.neverExpires():
+	case s.neverExpires():
 		late, advice = "the service did not reconnect to its servers within %v, so no other driver could compete", "let its clients reconnect sooner, or set a longer lease"
 	}
-	s.cancelStrike(c, fmt.Sprintf(late+": %s", within, advice))
-	return s.releaseDriver(ctx, c)
+	s.in.cancelStrike(c, fmt.Sprintf(late+": %s", within, advice))
+	return s.holds.releaseDriver(ctx, c)
+}
+
+// neverExpires reports whether the lock of a user's service lasts as long as its driver is stopped: the user says so, or a
+// database session holds the lock, and no Redis key with a TTL is part of it.
+func (s contention) neverExpires() bool {
+	t := s.in.trail.service
+	return s.in.w.cfg.Target.NoExpiry || t != nil && !t.leased && s.in.trail.locksSession()
+}
+
+// recoversIn returns how long to wait for a service to reconnect. A lock that expires allows only the given time.
+func (s contention) recoversIn(allowed time.Duration) time.Duration {
+	if s.neverExpires() {
+		return max(s.in.lease(), serviceArrives)
+	}
+	return allowed
 }
 
 // isTooLate reports whether the paused driver's lease ends before contenders can compete for the
 // lock, for example because a server restarted too slowly.
-func (s *strike) isTooLate(c *contest) bool {
+func (s contention) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	needed := s.contendFor()
 	if c.variation == worksLong { // the lock must also outlive the work, or a late driver could win with an expired lock
@@ -91,14 +123,14 @@ func (s *strike) isTooLate(c *contest) bool {
 		valid = valid * 9 / 10
 	}
 	stopped := c.struck && !c.heldSince.IsZero() // otherwise, the fault was injected at a fixed time
-	return held && s.in.fault.ContendFor < 1 && stopped && !s.in.neverExpires() && time.Since(c.heldSince)+needed > valid
+	return held && s.in.fault.ContendFor < 1 && stopped && !s.neverExpires() && time.Since(c.heldSince)+needed > valid
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
 // itself makes contenders wait for that. The user's service probably does so too, but its waiting
 // drivers may extend the lock. Therefore, if the fault is injected twice into such a service,
 // awaitExpiry waits in the second injection.
-func (s *strike) awaitExpiry(ctx context.Context) error {
+func (s contention) awaitExpiry(ctx context.Context) error {
 	waits := len(s.in.trail.calls[fault.Waiting]) > 0 || s.in.strategy.Excludes != catalog.Global
 	if s.in.traits.unknownLock {
 		waits = !every(s.contests, func(c *contest) bool { return c.variation == affectedFirst })
@@ -107,49 +139,20 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 		return nil
 	}
 	if s.in.traits.unknownLock {
-		s.noteEarly(s.claimed(ctx)) // if a grab is a single call, its driver has written when that call is answered
+		s.noteEarly(s.in.claimed(ctx, s.contests)) // if a grab is a single call, its driver has written when that call is answered
 	}
 	wait.For(ctx, s.in.lease()*11/10)
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more request for every order once all servers are reachable again. The
-// response shows whether the order can still be won.
-func (s *strike) sendLate(ctx context.Context) error {
-	err := s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, s.in.other)
-	for _, c := range s.contests {
-		s.in.bursts.Send([]load.Request{c.lateDriver})
-	}
-	if errors.Is(err, errNotAble) { // the response to the late driver shows the failure
-		return nil
-	}
-	return err
-}
-
-// sendLast waits until all other drivers have their responses. It then sends one more request for
-// each unit that may still be unsold, and waits for the responses.
-func (s *strike) sendLast(ctx context.Context) error {
-	if err := s.awaitOthers(ctx); err != nil || s.in.w.cfg.units() == 1 {
-		return err
-	}
-	for _, c := range s.contests {
-		s.in.bursts.Send(c.lastDrivers)
-	}
-	return s.awaitAnswers(ctx)
-}
-
 // awaitRecovery waits until the instance that the fault does not hit has reconnected to its servers. It
 // gives up after half a lease. Once the lease has expired, a contender may win even with a working
 // lock, so the test would show nothing. A lock that never expires leaves more time.
-func (s *strike) awaitRecovery(ctx context.Context) error {
+func (s contention) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
 	}
-	within := s.in.lease() / 2
-	if s.in.neverExpires() {
-		within = max(s.in.lease(), serviceArrives)
-	}
-	if err := s.in.awaitGrab(ctx, s.in.other, within); err != nil && ctx.Err() == nil {
+	if err := s.in.awaitGrab(ctx, s.in.other, s.recoversIn(s.in.lease()/2)); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
 			if err := s.giveUp(ctx, c); err != nil {
 				return err
@@ -162,7 +165,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 // contendFor returns how long contenders compete while the fault lasts. If bothOrders asks for two
 // injections, it doubles the time for the one in which the affected driver writes last. The service may
 // remove old locks only from time to time, so the contenders may have to wait longer.
-func (s *strike) contendFor() time.Duration {
+func (s contention) contendFor() time.Duration {
 	d := time.Duration(s.in.fault.ContendFor * float64(s.in.lease()))
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.variation != affectedFirst && s.in.bothOrders(c.point) }) {
 		d *= 2
@@ -170,16 +173,16 @@ func (s *strike) contendFor() time.Duration {
 	return d
 }
 
-// awaitContenders waits until the contenders have won every unit, have stopped before they write,
+// await waits until the contenders have won every unit, have stopped before they write,
 // or have run out of time. If the service refuses drivers at once, it sends new ones.
-func (s *strike) awaitContenders(ctx context.Context) error {
+func (s contention) await(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
 	if s.in.traits.unknownLock && s.in.outlasts() {
 		extra = s.in.lease()
 	}
 	err := until(ctx, s.contendFor()+extra, func() (bool, error) {
-		claimed := s.claimed(ctx)
-		if err := s.freeContenders(ctx, claimed); err != nil {
+		claimed := s.in.claimed(ctx, s.contests)
+		if err := s.gate().free(ctx, claimed); err != nil {
 			return false, err
 		}
 		s.noteEarly(claimed)
@@ -207,7 +210,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 }
 
 // noteTries records how far the contenders of a user's service have got before the fault ends.
-func (s *strike) noteTries(ctx context.Context) (err error) {
+func (s contention) noteTries(ctx context.Context) (err error) {
 	var m heldCalls
 	if s.in.trail.service != nil {
 		m, err = s.holds.heldCalls(ctx)
@@ -225,13 +228,13 @@ func (s *strike) noteTries(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *strike) awaitsOther(c *contest) bool {
+func (s contention) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.in.responses.isPending(r) })
 }
 
 // noteEarly records which affected drivers finished before their leases ended. If such a driver's
 // order has two winners, an expired lease is not the cause.
-func (s *strike) noteEarly(claimed func(load.Request) bool) {
+func (s contention) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.lease()
 		c.endedInTime = c.endedInTime || inTime && (claimed(c.affected) || s.in.responses.isAnswered(c.affected))
@@ -240,7 +243,7 @@ func (s *strike) noteEarly(claimed func(load.Request) bool) {
 
 // sendAgain sends one more request for the order, shortly after all other drivers have their
 // responses.
-func (s *strike) sendAgain(c *contest) {
+func (s contention) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
 	}
@@ -251,106 +254,28 @@ func (s *strike) sendAgain(c *contest) {
 	s.sendFresh(c)
 }
 
-func (s *strike) sendFresh(c *contest) {
+func (s contention) sendFresh(c *contest) {
 	r := load.Request{Target: s.in.other.URL, Order: c.order, Driver: int64(s.in.w.cfg.strikeDrivers() + len(c.contenders))}
 	c.contenders = append(c.contenders, r)
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets the contenders write as soon as the affected driver has written or has its
-// response. It does not wait until their own leases expire.
-func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
-	held := s.holds.ofContenders(ctx, s.contests)
-	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
-	seen := time.Now()
-	if slices.ContainsFunc(s.contests, unknown) {
-		s.claimed(ctx) // records whether the affected drivers have written by now
-	}
-	for _, c := range s.contests {
-		if len(held[c]) == 0 {
-			continue
-		}
-		if c.contenderHeldSince.IsZero() {
-			c.contenderHeldSince = time.Now()
-		}
-		if unknown(c) {
-			c.othersPassed = c.openUntil.After(seen)
-		}
-		over := s.mayFreeContenders(c, claimed)
-		limit := s.in.lease() * 2 / 3
-		if c.variation == affectedFirst {
-			limit = s.in.lease() / 2 // the contenders must still have time to write before their leases end
-		}
-		if !over && time.Since(c.contenderHeldSince) < limit {
-			continue
-		}
-		c.contenderFreed = true
-		s.cancelUnlessFirst(c, claimed)
-		for _, h := range held[c] {
-			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// cancelUnlessFirst discards the injection if the affected driver should have written first but has
-// not.
-func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
-	if c.variation == affectedFirst && s.waitsForOthers() {
-		return
-	}
-	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
-		why := "the affected driver did not write before the others"
-		if c.variation == affectedFirst {
-			why += fmt.Sprintf(", who waited %v for it: if its work takes longer, set a longer lease", s.in.lease()/2)
-		}
-		s.cancelStrike(c, why)
-	}
-}
-
-// waitsForOthers reports whether the database delays the affected driver's write because the stopped
-// contenders hold row or gap locks. The contenders can then not write second. waitsForOthers returns
-// false if the fault hits the database, because the fault itself may delay the write.
-func (s *strike) waitsForOthers() bool {
-	if !s.in.fault.Freezes && s.in.fault.Hits == 0 || s.in.struck.AwaitsDatabase == nil {
-		return false
-	}
-	return s.in.struck.AwaitsDatabase(s.in.lease() / 4)
-}
-
-// mustClaimFirst reports whether the affected driver must write first to reveal a bug. If it wrote
-// later, the database could refuse the write because of its older fencing token.
-func (s *strike) mustClaimFirst(c *contest) bool {
-	return c.variation == affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
-		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
-}
-
-// mayFreeContenders reports whether the contenders may write now. Usually, they must wait until the
-// affected driver has written or has its response.
-func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
-	if s.in.fault.Course == fault.Released {
-		return s.in.atLeastUnits(c.contenders[1:], claimed)
-	}
-	return claimed(c.affected) || s.in.responses.isAnswered(c.affected)
-}
-
 // awaitQuiet waits until all drivers have their responses, or until time runs out. It sends more
 // drivers to orders for which too few have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
-	err := until(ctx, s.contendFor(), func() (bool, error) {
-		claimed := s.claimed(ctx)
-		err := errors.Join(s.freeContenders(ctx, claimed), s.noteNextCalls(ctx))
-		s.noteEarly(claimed)
+	co := s.contention()
+	err := until(ctx, co.contendFor(), func() (bool, error) {
+		claimed := s.in.claimed(ctx, s.contests)
+		err := errors.Join(co.gate().free(ctx, claimed), s.holds.noteNextCalls(ctx, s.contests))
+		co.noteEarly(claimed)
 		return every(s.contests, func(c *contest) bool {
-			if s.in.outlasts() && !s.in.responses.isAnswered(c.affected) && !s.awaitsOther(c) && !s.in.competed(c) {
-				s.sendAgain(c)
+			if s.in.outlasts() && !s.in.responses.isAnswered(c.affected) && !co.awaitsOther(c) && !s.in.competed(c) {
+				co.sendAgain(c)
 			}
 			return !s.in.fault.Lasts && s.in.responses.isAnswered(c.affected) && !slices.ContainsFunc(c.contenders, s.in.responses.isPending)
 		}), err
 	})
-	return errors.Join(err, s.noteTries(ctx))
+	return errors.Join(err, co.noteTries(ctx))
 }
 
 // repeatsFor limits how long a simulated outage lasts while the client keeps retrying. With default
@@ -364,18 +289,18 @@ const contendInOutage = 300 * time.Millisecond
 
 // awaitFailedTries keeps an outage going until one contender of each order has won or has its response.
 // This shows what the service does without its lock. Without a response, the injection does not count.
-func (s *strike) awaitFailedTries(ctx context.Context) error {
+func (s contention) awaitFailedTries(ctx context.Context) error {
 	var claimed func(load.Request) bool
 	tried := func(c *contest) bool {
 		return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return s.in.responses.isAnswered(r) || claimed(r) })
 	}
 	err := until(ctx, repeatsFor, func() (bool, error) {
-		claimed = s.claimed(ctx)
+		claimed = s.in.claimed(ctx, s.contests)
 		return every(s.contests, tried), nil
 	})
 	for _, c := range s.contests {
 		if err == nil && !tried(c) {
-			s.cancelStrike(c, fmt.Sprintf("no other driver got a response while Redis could not be reached for %v: let the client give up sooner", repeatsFor))
+			s.in.cancelStrike(c, fmt.Sprintf("no other driver got a response while Redis could not be reached for %v: let the client give up sooner", repeatsFor))
 		}
 	}
 	return err
@@ -383,11 +308,11 @@ func (s *strike) awaitFailedTries(ctx context.Context) error {
 
 // awaitFailedRelease keeps an outage going until the client has given up releasing its lock.
 // Otherwise, the client could still succeed, and the order would not get stuck.
-func (s *strike) awaitFailedRelease(ctx context.Context) error {
+func (s contention) awaitFailedRelease(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Lasts {
 		return nil
 	}
-	return s.untilEvery(ctx, repeatsFor, func(c *contest) bool {
+	return untilEvery(ctx, s.contests, repeatsFor, func(c *contest) bool {
 		return !c.struck || c.point.After || c.point.Part != tap.Release || s.in.responses.isAnswered(c.affected)
 	})
 }
@@ -397,7 +322,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 // order before the write arrives, and writes afterwards, then wins too. If the delayed write has locked
 // the row, such a contender waits for the database, so keepCompeting waits until it does. A contender
 // may instead wait for the lock, which cannot be seen, so keepCompeting gives up after some time.
-func (s *strike) keepCompeting(ctx context.Context) error {
+func (s contention) keepCompeting(ctx context.Context) error {
 	if !s.in.traits.unknownLock || !s.in.outlasts() || s.in.fault.Lasts {
 		return nil
 	}
@@ -418,18 +343,18 @@ func (s *strike) keepCompeting(ctx context.Context) error {
 	return errors.Join(err, s.noteTries(ctx))
 }
 
-func (s *strike) releaseContenders(ctx context.Context) error {
+func (s contention) release(ctx context.Context) error {
 	var claimed func(load.Request) bool
 	err := until(ctx, s.in.lease()*2/3, func() (bool, error) {
-		claimed = s.claimed(ctx)
-		err := s.freeContenders(ctx, claimed)
+		claimed = s.in.claimed(ctx, s.contests)
+		err := s.gate().free(ctx, claimed)
 		return every(s.contests, func(c *contest) bool {
-			return c.contenderFreed || c.contenderHeldSince.IsZero() && (!s.mustClaimFirst(c) || s.mayFreeContenders(c, claimed))
+			return c.contenderFreed || c.contenderHeldSince.IsZero() && (!s.gate().mustClaimFirst(c) || s.gate().mayFree(c, claimed))
 		}), err
 	})
 	for _, c := range s.contests {
 		if !c.contenderFreed {
-			s.cancelUnlessFirst(c, claimed)
+			s.gate().cancelUnlessFirst(c, claimed)
 		}
 		err = errors.Join(err, s.holds.remove(ctx, c, contenderHold)) // also remove the breakpoints that have not stopped a call yet
 	}
@@ -437,7 +362,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 }
 
 // sendSecond sends a second attempt of the same driver to each order when its lease expires.
-func (s *strike) sendSecond(ctx context.Context) error {
+func (s contention) sendSecond(ctx context.Context) error {
 	s.beginContest()
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
@@ -453,7 +378,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 
 // sendThird sends the remaining drivers after the first driver has released its lock. They should
 // finish before the second driver writes.
-func (s *strike) sendThird(ctx context.Context) error {
+func (s contention) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	err := until(ctx, s.in.lease()/2, func() (bool, error) {
 		for _, c := range s.contests {
@@ -462,8 +387,8 @@ func (s *strike) sendThird(ctx context.Context) error {
 				s.in.bursts.Send(c.contenders[1:])
 			}
 		}
-		claimed := s.claimed(ctx)
-		err := s.freeContenders(ctx, claimed)
+		claimed := s.in.claimed(ctx, s.contests)
+		err := s.gate().free(ctx, claimed)
 		return every(s.contests, func(c *contest) bool {
 			return c.contenderFreed || sent[c] && !slices.ContainsFunc(c.contenders[1:], s.in.responses.isPending)
 		}), err

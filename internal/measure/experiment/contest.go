@@ -142,16 +142,6 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike removes an injection from the number of hits, because it could not have revealed a
-// failure. why is the reason.
-func (s *strike) cancelStrike(c *contest, why string) {
-	if c.struck {
-		c.missed = why
-		c.struck = false
-		*s.in.cell.Struck--
-	}
-}
-
 // competed reports whether enough contenders have asked for the lock, so that one win too many was
 // possible. If the fault outlasts the lease, only requests between the end of the lease and the delayed
 // write count.

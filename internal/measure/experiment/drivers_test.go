@@ -72,7 +72,7 @@ func TestOthersPassedByDefinition(t *testing.T) {
 			in.responses.got[c.affected] = response{outcome: grab.Grabbed}
 		}
 		reads := in.traits.liveLedger && in.w.ledger
-		claimed := newStrike(in, c).claimed(t.Context())
+		claimed := in.claimed(t.Context(), []*contest{c})
 		wantPassed, wantClaimed := before || reads && others >= units, reads && affected || told && !ours && !late
 		if c.othersPassed != wantPassed || claimed(c.affected) != wantClaimed || c.openUntil.IsZero() != wantClaimed {
 			t.Fatalf("%v, %d units, course %d, reads %v, ours %v, told %v, writes late %v: passed %v, want %v; written %v, want %v; open until %v",
@@ -96,7 +96,7 @@ func TestReleaseOfTheAffectedDriver(t *testing.T) {
 				}
 				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, point: pointAt(fault.HandingOver, tap.Release, false), contenders: []load.Request{{Driver: 2}}, variation: affectedFirst}
 				s := newStrike(in, c)
-				s.setPaused(c, true)
+				s.holds.setPaused(c, true)
 				began := time.Now()
 				if err := s.releaseAffected(t.Context()); err != nil {
 					t.Fatal(err)
@@ -120,7 +120,7 @@ func TestPausedRequests(t *testing.T) {
 		for _, late := range []time.Duration{0, time.Second} {
 			in := &injection{responses: newResponses(), fault: fault.Fault{Course: course}, trail: trail{callsAfterAnswer: late}, cell: &Cell{}}
 			c := &contest{affected: load.Request{Driver: 1}}
-			newStrike(in, c).setPaused(c, true)
+			newStrike(in, c).holds.setPaused(c, true)
 			want := late > 0 && !slices.Contains([]fault.Course{fault.Killed, fault.Never, fault.HungUp}, course)
 			if got := in.responses.paused[c.affected]; got != want {
 				t.Errorf("course %d, calls for %v after its response: %v, want %v", course, late, got, want)
@@ -238,7 +238,7 @@ func TestDoubtAtMoments(t *testing.T) {
 // at any time before the fault ends. This may come only after the affected driver has given up. A driver that writes
 // without reading the order may have been refused, and only counts its tries.
 func TestDriversPassUntilTheFaultEnds(t *testing.T) {
-	for n, step := range []step{(*strike).awaitContenders, (*strike).awaitQuiet, (*strike).keepCompeting} {
+	for n, step := range []step{contending(contention.await), (*strike).awaitQuiet, contending(contention.keepCompeting)} {
 		for kind := range 8 {
 			reads, writes, named := kind&1 != 0, kind&2 != 0, kind&4 != 0
 			synctest.Test(t, func(t *testing.T) {
@@ -302,7 +302,7 @@ func TestContendersAreAwaited(t *testing.T) {
 				written[2] = time.Now()
 			}
 			began := time.Now()
-			if err := newStrike(in, c).awaitContenders(t.Context()); err != nil {
+			if err := newStrike(in, c).contention().await(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			want := lease / 2
@@ -357,9 +357,9 @@ func TestContendersPassTheLock(t *testing.T) {
 			began := time.Now()
 			var freed time.Duration
 			for range 100 {
-				claimed := s.claimed(t.Context())
+				claimed := s.in.claimed(t.Context(), s.contests)
 				time.Sleep(pollInterval) // each read of the ledger must begin after the events that it shows
-				if err := s.freeContenders(t.Context(), claimed); err != nil {
+				if err := s.contention().gate().free(t.Context(), claimed); err != nil {
 					t.Fatal(err)
 				}
 				if c.contenderFreed {
@@ -409,7 +409,7 @@ func TestDatabaseMakesAffectedWait(t *testing.T) {
 		}
 		in.struck.AwaitsDatabase = func(long time.Duration) bool { return tt.waited >= long }
 		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, variation: affectedFirst, struck: true}
-		newStrike(in, c).cancelUnlessFirst(c, func(load.Request) bool { return false })
+		newStrike(in, c).contention().gate().cancelUnlessFirst(c, func(load.Request) bool { return false })
 		if c.struck != tt.counts {
 			t.Errorf("%+v, no reply for %v: counts %v, want %v (%s)", tt.fault, tt.waited, c.struck, tt.counts, c.missed)
 		}
@@ -431,7 +431,7 @@ func TestReasonsToGiveUp(t *testing.T) {
 		in := &injection{cell: &Cell{Struck: new(1)}, responses: newResponses(), ttl: time.Second, struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{}}}
 		in.trail = trailOf([]control.Call{{Phase: tap.Phase(calls), N: 1, Target: map[bool]string{true: tap.DB, false: "redis"}[n == 2]}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}, "")
 		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, variation: v, struck: true}
-		if err := newStrike(in, c).giveUp(t.Context(), c); err != nil {
+		if err := newStrike(in, c).contention().giveUp(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		if c.struck || !strings.Contains(c.missed, want) {
@@ -459,7 +459,7 @@ func TestOthersPassWhileStopped(t *testing.T) {
 			written[1] = time.Now()
 		}
 		for range 2 {
-			if err := s.freeContenders(t.Context(), noClaims); err != nil {
+			if err := s.contention().gate().free(t.Context(), noClaims); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(pollInterval)
@@ -622,7 +622,7 @@ func TestFreshDriversTakeTurns(t *testing.T) {
 			s := newStrike(in, c)
 			const polls = 400
 			for range polls {
-				s.sendAgain(c)
+				s.contention().sendAgain(c)
 				time.Sleep(pollInterval)
 			}
 			each := max(lease/20, simultaneous) + pollInterval // the next wait begins with the next poll

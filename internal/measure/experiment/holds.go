@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -224,4 +225,59 @@ func (b breakpoints) remove(ctx context.Context, c *contest, kinds ...string) er
 		}
 	}
 	return nil
+}
+
+// releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the
+// lock before it.
+func (b breakpoints) releaseDriver(ctx context.Context, c *contest) error {
+	if b.hitOther(c) {
+		b.in.cancelStrike(c, "the driver won although its call was stopped, so a background task has made the stopped call, or the grab does not wait for it: turn the task off for the test, or let the grab wait")
+	}
+	if err := b.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
+		return err
+	}
+	b.setPaused(c, false)
+	return nil
+}
+
+// hitOther reports whether the affected driver won so soon after a statement was stopped that this statement cannot be
+// its own. A client that gives up a statement, and repeats it, needs more time. A service may answer without waiting for
+// a statement that follows the write of the winner, so such a statement does not count.
+func (b breakpoints) hitOther(c *contest) bool {
+	t := b.in.trail
+	a, _ := b.in.responses.of(c.affected)
+	if t.service == nil || t.callsAfterAnswer > 0 || c.point.Background || a.outcome != grab.Grabbed {
+		return false
+	}
+	for _, o := range t.calls[fault.Alone] {
+		switch {
+		case o.IsAt(c.point.Point):
+			return c.struck && o.Target == tap.DB && a.ended.Sub(c.heldSince) < simultaneous
+		case o.IsAt(*t.claim):
+			return false
+		}
+	}
+	return false
+}
+
+// setPaused records whether a request is stopped, if it may still write after its response.
+func (b breakpoints) setPaused(c *contest, paused bool) {
+	course := b.in.fault.Course
+	if b.in.trail.callsAfterAnswer > 0 && course != fault.Killed && course != fault.Never && course != fault.HungUp {
+		b.in.responses.setPaused(c.affected, paused)
+	}
+}
+
+// noteNextCalls records which affected drivers no longer wait for their delayed replies.
+func (b breakpoints) noteNextCalls(ctx context.Context, contests []*contest) error {
+	if b.in.fault.RepliesAfter == 0 || !b.in.traits.reconnects {
+		return nil
+	}
+	m, err := b.heldCalls(ctx)
+	for _, c := range contests {
+		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, b.in.trail.service.renewal) {
+			c.movedOnAt = time.Now()
+		}
+	}
+	return err
 }

@@ -111,13 +111,6 @@ func (cfg Config) ttlUnder(f fault.Fault) time.Duration {
 
 func (in *injection) lease() time.Duration { return in.cell.lease(in.ttl) }
 
-// neverExpires reports whether the lock of a user's service lasts as long as its driver is stopped: the user says so, or a
-// database session holds the lock, and no Redis key with a TTL is part of it.
-func (in *injection) neverExpires() bool {
-	t := in.trail.service
-	return in.w.cfg.Target.NoExpiry || t != nil && !t.leased && in.trail.locksSession()
-}
-
 // strikeDrivers returns how many drivers compete for each order under a fault. Each additional unit
 // adds two drivers, so that there are enough to oversell the order even if some of them fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
@@ -405,6 +398,47 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	return s.contests, s.probeUnsold(ctx)
 }
 
+// claimed reads the ledger, and returns a function that reports whether a driver has written.
+// Without a ledger, the function reports whether the driver was told that it won. claimed also
+// updates what each contest knows about writes.
+func (in *injection) claimed(ctx context.Context, contests []*contest) func(load.Request) bool {
+	asked := time.Now()
+	var rows []order.Grab
+	var err error
+	if in.w.ledger && in.traits.liveLedger {
+		within, cancel := context.WithTimeout(ctx, readTimeout)
+		rows, err = in.w.orders.Ledger(within, contests[0].order, len(contests))
+		cancel()
+	}
+	in.shown = catalog.Distinct(append(in.shown, check.Pairs(rows)...))
+	has := func(r load.Request) bool {
+		if a, _ := in.responses.of(r); !in.w.fleet.Ours && in.trail.callsAfterAnswer == 0 && a.outcome == grab.Grabbed { // the user's service may have no ledger
+			return true
+		}
+		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
+	}
+	for _, c := range contests {
+		if err == nil && !has(c.affected) {
+			c.openUntil = asked
+		}
+		others := catalog.Filter(rows, func(g order.Grab) bool {
+			return g.Order == c.order && (g.Driver != c.affected.Driver || in.fault.Course == fault.Released)
+		})
+		c.othersPassed = c.othersPassed || len(others) >= in.w.cfg.units()
+	}
+	return has
+}
+
+// cancelStrike removes an injection from the number of hits, because it could not have revealed a
+// failure. why is the reason.
+func (in *injection) cancelStrike(c *contest, why string) {
+	if c.struck {
+		c.missed = why
+		c.struck = false
+		*in.cell.Struck--
+	}
+}
+
 // probeUnsold finds stuck orders of a user's service after a fault that may delete data in Redis. The next injection may
 // delete the key that makes such an order stuck, so the probes after the load would come too late.
 func (s *strike) probeUnsold(ctx context.Context) error {
@@ -413,7 +447,7 @@ func (s *strike) probeUnsold(ctx context.Context) error {
 	if !in.traits.reconnects || !deletes {
 		return nil
 	}
-	claimed := s.claimed(ctx)
+	claimed := s.in.claimed(ctx, s.contests)
 	won := func(r load.Request) bool { a, _ := in.responses.of(r); return claimed(r) || a.outcome == grab.Grabbed }
 	for _, c := range s.contests {
 		if slices.ContainsFunc(c.all(), won) {

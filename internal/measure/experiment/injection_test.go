@@ -438,7 +438,7 @@ func TestCancelledStrikesAreNoHits(t *testing.T) {
 		first := ""
 		for n := range 4 {
 			c, why := s.contests[sequence>>n&1], fmt.Sprint("reason ", n)
-			if s.cancelStrike(c, why); c == hit && first == "" {
+			if s.in.cancelStrike(c, why); c == hit && first == "" {
 				first = why
 			}
 			if left := len(catalog.Filter(s.contests, func(c *contest) bool { return c.struck })); *s.in.cell.Struck != left || hit.missed != first || missed.missed != "" {
@@ -645,7 +645,7 @@ func TestAwaitsFailedRelease(t *testing.T) {
 			s := &strike{in: in, contests: []*contest{{}, c}}
 			began := time.Now()
 			time.AfterFunc(answered, func() { in.responses.add(c.affected, response{ended: time.Now()}) })
-			if err := s.awaitFailedRelease(t.Context()); err != nil {
+			if err := s.contention().awaitFailedRelease(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if waited := time.Since(began) >= answered; waited != (bits == 1<<5-1) {
@@ -699,7 +699,7 @@ func TestAffectedDriverWritesFirst(t *testing.T) {
 						time.AfterFunc(wrote, func() { in.responses.add(c.affected, response{ended: time.Now()}) })
 					}
 					in.w = &worker{fleet: &fleet.Fleet{Ours: true}, orders: slowLedger{0, written}, ledger: true}
-					if err := newStrike(in, c).releaseContenders(t.Context()); err != nil {
+					if err := newStrike(in, c).contention().release(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					if want := !tt.must || wrote < lease*2/3; c.struck != want {

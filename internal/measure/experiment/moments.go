@@ -237,9 +237,9 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		}
 	}
 	if c.struck {
-		steps = []step{(*strike).sendContenders, (*strike).awaitContenders}
+		steps = []step{contending(contention.send), contending(contention.await)}
 	} else {
-		steps = []step{(*strike).heal, (*strike).sendContenders}
+		steps = []step{(*strike).heal, contending(contention.send)}
 	}
 	return done, s.do(ctx, append(steps, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers)...)
 }

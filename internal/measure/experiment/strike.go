@@ -8,11 +8,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/check"
-	"grablab/internal/grab"
-	"grablab/internal/order"
 	"grablab/internal/service/control"
-	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
@@ -47,14 +43,14 @@ type step = func(*strike, context.Context) error
 // courses lists the steps that follow the injection of a fault. They depend on when the fault ends,
 // and on when the affected drivers may continue.
 var courses = map[fault.Course][]step{
-	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).answerPaused, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
-	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
-	fault.InOutage:   {(*strike).sendContenders, (*strike).awaitContenders, (*strike).awaitFailedTries, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitWrites, (*strike).heal},
-	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).cancelUnawaited, (*strike).awaitFailedRelease, (*strike).keepCompeting, (*strike).heal, (*strike).releaseContenders},
-	fault.Never:      {(*strike).leaveAffected, (*strike).sendContenders},
-	fault.Killed:     {(*strike).sendContenders},
-	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).cancelAbandoned, (*strike).releaseAffected, (*strike).sendThird, (*strike).releaseContenders},
-	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, (*strike).sendContenders},
+	fault.AfterHeal:  {contending(contention.send), contending(contention.await), (*strike).answerPaused, (*strike).heal, (*strike).releaseAffected, contending(contention.release)},
+	fault.BeforeHeal: {contending(contention.send), contending(contention.await), (*strike).releaseAffected, contending(contention.release), (*strike).awaitReleases, (*strike).heal},
+	fault.InOutage:   {contending(contention.send), contending(contention.await), contending(contention.awaitFailedTries), (*strike).releaseAffected, contending(contention.release), (*strike).awaitWrites, (*strike).heal},
+	fault.AtOnce:     {(*strike).releaseAffected, contending(contention.send), (*strike).awaitQuiet, (*strike).cancelUnawaited, contending(contention.awaitFailedRelease), contending(contention.keepCompeting), (*strike).heal, contending(contention.release)},
+	fault.Never:      {(*strike).leaveAffected, contending(contention.send)},
+	fault.Killed:     {contending(contention.send)},
+	fault.Released:   {contending(contention.sendSecond), contending(contention.await), (*strike).cancelAbandoned, (*strike).releaseAffected, contending(contention.sendThird), contending(contention.release)},
+	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, contending(contention.send)},
 }
 
 // run injects the fault as soon as the drivers have reached the chosen steps of their requests. It
@@ -93,16 +89,16 @@ func (s *strike) withoutFault(ctx context.Context) error {
 		return err
 	}
 	for range freshDrivers { // a driver may get a connection that a fault has cut, so try several drivers
-		claimed := s.claimed(ctx)
+		claimed := s.in.claimed(ctx, s.contests)
 		again := catalog.Filter(s.contests, func(c *contest) bool { return !slices.ContainsFunc(c.all(), claimed) })
 		for _, c := range again {
-			s.sendFresh(c)
+			s.contention().sendFresh(c)
 		}
 		if err := s.awaitAnswers(ctx); err != nil || len(again) == 0 {
 			return err
 		}
 	}
-	if len(s.in.cell.Strikes) == 0 || slices.ContainsFunc(s.contests[0].all(), s.claimed(ctx)) {
+	if len(s.in.cell.Strikes) == 0 || slices.ContainsFunc(s.contests[0].all(), s.in.claimed(ctx, s.contests)) {
 		return nil
 	}
 	return notAble // further injections would test nothing
@@ -137,7 +133,7 @@ func applying(of fault.Step) step {
 		}
 		if errors.Is(err, stack.ErrInUse) { // an open transaction of the paused driver uses what the fault would change
 			for _, c := range s.contests {
-				s.cancelStrike(c, "the fault cannot delay this write, because the driver's own transaction has locked the table")
+				s.in.cancelStrike(c, "the fault cannot delay this write, because the driver's own transaction has locked the table")
 			}
 			return nil
 		}
@@ -166,7 +162,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.struck {
 			*s.in.cell.Struck++
-			s.setPaused(c, true)
+			s.holds.setPaused(c, true)
 		}
 	}
 	return err
@@ -182,13 +178,13 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 		}
 	}
 	for _, c := range s.contests {
-		if err := s.releaseDriver(ctx, c); err != nil {
+		if err := s.holds.releaseDriver(ctx, c); err != nil {
 			return err
 		}
 	}
 	s.closeWindow()
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.variation == headStart }) {
-		return s.untilEvery(ctx, serviceArrives, func(c *contest) bool { return !c.struck || s.in.responses.isAnswered(c.affected) })
+		return untilEvery(ctx, s.contests, serviceArrives, func(c *contest) bool { return !c.struck || s.in.responses.isAnswered(c.affected) })
 	}
 	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the delayed calls of the first drivers must come before the contenders' calls
 		return context.Cause(ctx)
@@ -223,7 +219,7 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if !slices.ContainsFunc(m.struck[holdName(pointHold, c)], stopped) {
-			s.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: "+longerTimeout)
+			s.in.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: "+longerTimeout)
 		}
 	}
 	return nil
@@ -243,57 +239,10 @@ func (s *strike) cancelUnawaited(context.Context) error {
 			waited = min(waited, c.movedOnAt.Sub(c.heldSince))
 		}
 		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < arrives {
-			s.cancelStrike(c, "the client gave up the call before its delayed reply arrived: "+longerTimeout)
+			s.in.cancelStrike(c, "the client gave up the call before its delayed reply arrived: "+longerTimeout)
 		}
 	}
 	return nil
-}
-
-// noteNextCalls records which affected drivers no longer wait for their delayed replies.
-func (s *strike) noteNextCalls(ctx context.Context) error {
-	if s.in.fault.RepliesAfter == 0 || !s.in.traits.reconnects {
-		return nil
-	}
-	m, err := s.holds.heldCalls(ctx)
-	for _, c := range s.contests {
-		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, s.in.trail.service.renewal) {
-			c.movedOnAt = time.Now()
-		}
-	}
-	return err
-}
-
-// releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the
-// lock before it.
-func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
-	if s.hitOther(c) {
-		s.cancelStrike(c, "the driver won although its call was stopped, so a background task has made the stopped call, or the grab does not wait for it: turn the task off for the test, or let the grab wait")
-	}
-	if err := s.holds.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
-		return err
-	}
-	s.setPaused(c, false)
-	return nil
-}
-
-// hitOther reports whether the affected driver won so soon after a statement was stopped that this statement cannot be
-// its own. A client that gives up a statement, and repeats it, needs more time. A service may answer without waiting for
-// a statement that follows the write of the winner, so such a statement does not count.
-func (s *strike) hitOther(c *contest) bool {
-	t := s.in.trail
-	a, _ := s.in.responses.of(c.affected)
-	if t.service == nil || t.callsAfterAnswer > 0 || c.point.Background || a.outcome != grab.Grabbed {
-		return false
-	}
-	for _, o := range t.calls[fault.Alone] {
-		switch {
-		case o.IsAt(c.point.Point):
-			return c.struck && o.Target == tap.DB && a.ended.Sub(c.heldSince) < simultaneous
-		case o.IsAt(*t.claim):
-			return false
-		}
-	}
-	return false
 }
 
 // leaveAffected marks the affected requests as hanging, so that the test does not wait for their
@@ -323,10 +272,10 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 func (s *strike) awaitWrites(ctx context.Context) error {
 	answered := func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }
 	err := until(ctx, arrivalTimeout, func() (bool, error) {
-		claimed := s.claimed(ctx)
+		claimed := s.in.claimed(ctx, s.contests)
 		return every(s.contests, func(c *contest) bool { return answered(c) || claimed(c.affected) }), nil
 	})
-	return cmp.Or(err, s.untilEvery(ctx, 3*simultaneous, answered))
+	return cmp.Or(err, untilEvery(ctx, s.contests, 3*simultaneous, answered))
 }
 
 func (s *strike) awaitAnswers(ctx context.Context) error {
@@ -340,7 +289,7 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 // awaitAnswersOf waits until the selected drivers of each order have their responses. It does not
 // wait for drivers that will hang forever.
 func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []load.Request) error {
-	return s.untilEvery(ctx, s.in.w.cfg.Load.Timeout, func(c *contest) bool {
+	return untilEvery(ctx, s.contests, s.in.w.cfg.Load.Timeout, func(c *contest) bool {
 		return !slices.ContainsFunc(drivers(c), func(r load.Request) bool {
 			return s.in.responses.isPending(r) && !(c.hangs && r == c.affected)
 		})
@@ -352,60 +301,16 @@ func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.HangUp(c.affected)
 	}
-	err := s.untilEvery(ctx, arrivalTimeout, func(c *contest) bool { return s.in.responses.isAnswered(c.affected) })
+	err := untilEvery(ctx, s.contests, arrivalTimeout, func(c *contest) bool { return s.in.responses.isAnswered(c.affected) })
 	if err == nil && !wait.For(ctx, simultaneous) { // give the instance time to notice
 		err = context.Cause(ctx)
 	}
 	for _, c := range s.contests {
 		if s.in.responses.isPending(c.affected) {
-			s.cancelStrike(c, "the service was still working on the request after its connection was closed")
+			s.in.cancelStrike(c, "the service was still working on the request after its connection was closed")
 		}
 	}
 	return err
-}
-
-// setPaused records whether a request is stopped, if it may still write after its response.
-func (s *strike) setPaused(c *contest, paused bool) {
-	course := s.in.fault.Course
-	if s.in.trail.callsAfterAnswer > 0 && course != fault.Killed && course != fault.Never && course != fault.HungUp {
-		s.in.responses.setPaused(c.affected, paused)
-	}
-}
-
-// claimed reads the ledger, and returns a function that reports whether a driver has written.
-// Without a ledger, the function reports whether the driver was told that it won. claimed also
-// updates what each contest knows about writes.
-func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
-	asked := time.Now()
-	var rows []order.Grab
-	var err error
-	if s.in.w.ledger && s.in.traits.liveLedger {
-		within, cancel := context.WithTimeout(ctx, readTimeout)
-		rows, err = s.in.w.orders.Ledger(within, s.contests[0].order, len(s.contests))
-		cancel()
-	}
-	s.in.shown = catalog.Distinct(append(s.in.shown, check.Pairs(rows)...))
-	has := func(r load.Request) bool {
-		if a, _ := s.in.responses.of(r); !s.in.w.fleet.Ours && s.in.trail.callsAfterAnswer == 0 && a.outcome == grab.Grabbed { // the user's service may have no ledger
-			return true
-		}
-		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
-	}
-	for _, c := range s.contests {
-		if err == nil && !has(c.affected) {
-			c.openUntil = asked
-		}
-		others := catalog.Filter(rows, func(g order.Grab) bool {
-			return g.Order == c.order && (g.Driver != c.affected.Driver || s.in.fault.Course == fault.Released)
-		})
-		c.othersPassed = c.othersPassed || len(others) >= s.in.w.cfg.units()
-	}
-	return has
-}
-
-// untilEvery waits until condition is true for every order, or until time runs out.
-func (s *strike) untilEvery(ctx context.Context, within time.Duration, condition func(*contest) bool) error {
-	return until(ctx, within, func() (bool, error) { return every(s.contests, condition), nil })
 }
 
 // until calls condition repeatedly until it returns true or time runs out. Running out of time is
@@ -413,4 +318,34 @@ func (s *strike) untilEvery(ctx context.Context, within time.Duration, condition
 func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err
+}
+
+// sendLate sends one more request for every order once all servers are reachable again. The
+// response shows whether the order can still be won.
+func (s *strike) sendLate(ctx context.Context) error {
+	err := s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, s.in.other)
+	for _, c := range s.contests {
+		s.in.bursts.Send([]load.Request{c.lateDriver})
+	}
+	if errors.Is(err, errNotAble) { // the response to the late driver shows the failure
+		return nil
+	}
+	return err
+}
+
+// sendLast waits until all other drivers have their responses. It then sends one more request for
+// each unit that may still be unsold, and waits for the responses.
+func (s *strike) sendLast(ctx context.Context) error {
+	if err := s.awaitOthers(ctx); err != nil || s.in.w.cfg.units() == 1 {
+		return err
+	}
+	for _, c := range s.contests {
+		s.in.bursts.Send(c.lastDrivers)
+	}
+	return s.awaitAnswers(ctx)
+}
+
+// untilEvery waits until condition is true for every order, or until time runs out.
+func untilEvery(ctx context.Context, contests []*contest, within time.Duration, condition func(*contest) bool) error {
+	return until(ctx, within, func() (bool, error) { return every(contests, condition), nil })
 }

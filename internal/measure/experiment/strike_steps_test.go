@@ -56,7 +56,7 @@ func TestExpiryIsAwaited(t *testing.T) {
 						want = lease * 11 / 10
 					}
 					began := time.Now()
-					if err := newStrike(in, first, second).awaitExpiry(t.Context()); err != nil || time.Since(began) != want {
+					if err := newStrike(in, first, second).contention().awaitExpiry(t.Context()); err != nil || time.Since(began) != want {
 						t.Errorf("%04b, contend for %v leases, %v: waited for %v, want %v: %v", bits, contendFor, excludes, time.Since(began), want, err)
 					}
 				}
@@ -89,7 +89,7 @@ func TestContendersStart(t *testing.T) {
 				held = began.Add(-before)
 				c.heldSince = held
 			}
-			if err := newStrike(in, c).sendContenders(t.Context()); err != nil {
+			if err := newStrike(in, c).contention().send(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if !c.contendedSince.Equal(began) || !c.heldSince.Equal(held) || in.bursts.Requests() != 2 || sent != 0 || (reads > 0) == ours {
@@ -158,7 +158,7 @@ func TestEndOfTheContest(t *testing.T) {
 				change(in, c)
 			}
 			began := time.Now()
-			err := newStrike(in, c).awaitContenders(t.Context())
+			err := newStrike(in, c).contention().await(t.Context())
 			if took := time.Since(began); err != nil || took < tt.want || took > tt.want+2*pollInterval {
 				t.Errorf("%s: waited for %v, want %v: %v", name, took, tt.want, err)
 			}
@@ -187,7 +187,7 @@ func TestMoreDriversCompete(t *testing.T) {
 			if has(4) {
 				in.responses.add(c.affected, response{outcome: grab.Grabbed})
 			}
-			step, want := (*strike).keepCompeting, has(0) && has(1) && !has(2) && !has(3)
+			step, want := contending(contention.keepCompeting), has(0) && has(1) && !has(2) && !has(3)
 			if has(5) {
 				step, want = (*strike).awaitQuiet, has(1) && !has(3) && !has(4)
 			}
@@ -210,7 +210,7 @@ func TestWaitsForOthers(t *testing.T) {
 		if has(2) {
 			in.struck.AwaitsDatabase = func(time.Duration) bool { return has(3) }
 		}
-		if got, want := newStrike(in).waitsForOthers(), (has(0) || has(1)) && has(2) && has(3); got != want {
+		if got, want := newStrike(in).contention().gate().waitsForOthers(), (has(0) || has(1)) && has(2) && has(3); got != want {
 			t.Errorf("%04b: %v, want %v", bits, got, want)
 		}
 	}

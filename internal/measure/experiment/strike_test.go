@@ -296,11 +296,11 @@ func TestContendersMayWrite(t *testing.T) {
 				if course == fault.Released {
 					want = bits>>2&1+bits>>3&1 >= units
 				}
-				if got := s.mayFreeContenders(c, wrote); got != want {
+				if got := s.contention().gate().mayFree(c, wrote); got != want {
 					t.Errorf("%d units, course %d, drivers %04b wrote: %v, want %v", units, course, bits, got, want)
 				}
 				s.in.responses.add(c.affected, response{})
-				if got := s.mayFreeContenders(c, wrote); got != (want || course != fault.Released) {
+				if got := s.contention().gate().mayFree(c, wrote); got != (want || course != fault.Released) {
 					t.Errorf("%d units, course %d, drivers %04b wrote, and the affected one has its response: %v", units, course, bits, got)
 				}
 			}
@@ -325,7 +325,7 @@ func TestContendersCompeteLongEnough(t *testing.T) {
 				if unknown && v == usual && p == inWork {
 					want *= 2
 				}
-				if got := s.contendFor(); got != want {
+				if got := s.contention().contendFor(); got != want {
 					t.Errorf("unknown lock %v, variation %d, %s: %v, want %v", unknown, v, p, got, want)
 				}
 			}
@@ -348,7 +348,7 @@ func TestWritesBeforeTheLeaseEnds(t *testing.T) {
 			}
 			other := load.Request{Order: 7, Driver: 2}
 			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{other}, variation: affectedFirst, heldSince: began, contendedSince: began}
-			if err := newStrike(in, c).awaitExpiry(t.Context()); err != nil {
+			if err := newStrike(in, c).contention().awaitExpiry(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took < lease*11/10 || took > lease*6/5 {
@@ -370,7 +370,7 @@ func TestStepsAreInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, step := range map[string]func(*strike, context.Context) error{
 			"writes": (*strike).awaitWrites, "releases": (*strike).awaitReleases, "quiet": (*strike).awaitQuiet, "hang-up": (*strike).hangUp,
-			"others": (*strike).awaitOthers, "expiry": (*strike).awaitExpiry, "later drivers": (*strike).keepCompeting, "release": (*strike).releaseAffected,
+			"others": (*strike).awaitOthers, "expiry": contending(contention.awaitExpiry), "later drivers": contending(contention.keepCompeting), "release": (*strike).releaseAffected,
 		} {
 			for _, answered := range []bool{false, true} {
 				instance := &fleet.Instance{Client: func(context.Context, string, string, any, any) error { return nil }}
@@ -419,7 +419,7 @@ func TestContendersReachTheDatabase(t *testing.T) {
 				strategy: lock.Strategy{Excludes: catalog.Global}, fault: fault.Fault{ContendFor: 1.5, Course: fault.AtOnce}, w: &worker{fleet: &fleet.Fleet{}},
 			}
 			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}}
-			if err := newStrike(in, c).keepCompeting(t.Context()); err != nil {
+			if err := newStrike(in, c).contention().keepCompeting(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took != want || len(c.contenders) != 1 {
@@ -461,7 +461,7 @@ func TestNotesOfWritesStay(t *testing.T) {
 				if kind() == 1 || kind() == 2 {
 					shown[int64(3-kind())] = true
 				}
-				claimed := s.claimed(t.Context())
+				claimed := s.in.claimed(t.Context(), s.contests)
 				if claimed(c.affected) != (kind() == 2) || c.othersPassed != passed || !c.openUntil.Equal(open) || len(in.shown) != len(shown) {
 					t.Fatalf("script %b, read %d: written %v, others passed %v, want %v; not written until %v, want %v; shown %v, want %v",
 						script, n, claimed(c.affected), c.othersPassed, passed, c.openUntil, open, in.shown, shown)
@@ -529,7 +529,7 @@ func TestStoppedCallOfATask(t *testing.T) {
 		if tt.outcome != "" {
 			in.responses.add(c.affected, response{outcome: tt.outcome, ended: c.heldSince.Add(tt.took)})
 		}
-		if err := newStrike(in, c).releaseDriver(t.Context(), c); err != nil || c.struck == tt.task {
+		if err := newStrike(in, c).holds.releaseDriver(t.Context(), c); err != nil || c.struck == tt.task {
 			t.Errorf("%s, %q after %v: counts %v: %v", tt.phase, tt.outcome, tt.took, c.struck, err)
 		}
 	}
@@ -590,7 +590,7 @@ func TestTooLateForContenders(t *testing.T) {
 					*in.cell.Struck = 0
 				}
 				late = late && elapsed+needed > limit
-				if err := newStrike(in, c).sendContenders(t.Context()); err != nil {
+				if err := newStrike(in, c).contention().send(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				sent := in.bursts.Requests()
