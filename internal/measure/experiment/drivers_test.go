@@ -604,7 +604,7 @@ func TestOutageOfEveryLockServer(t *testing.T) {
 		for _, needs := range []lock.Backend{lock.Redis, lock.RedisQuorum, lock.Redis | lock.RedisQuorum, lock.SQLLocks, 0} {
 			in := &injection{traits: traits{reconnects: true}, fault: fault.Fault{Hits: hits, Course: fault.AtOnce, Lasts: true}, strategy: lock.Strategy{Needs: needs}}
 			want := needs == lock.Redis || needs == lock.RedisQuorum && hits == lock.RedisQuorum
-			if got := in.testsOutage(p); got != want {
+			if got := (variations{in}).testsOutage(p); got != want {
 				t.Errorf("hits %b, needs %b: %v, want %v", hits, needs, got, want)
 			}
 		}

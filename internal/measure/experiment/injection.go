@@ -178,10 +178,11 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 		if in.bothOrders(p) {
 			again++
 		}
-		again += len(in.extraStrikes(p))
-		if in.testsStart(p) {
+		extra := variations{in}
+		again += len(extra.at(p))
+		if extra.testsStart(p) {
 			again++ // the instances may swap roles
-			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
+			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*extra.ttlOfRestart())
 		}
 	}
 	in.workload.setup = in.w.cfg.setup()
@@ -323,7 +324,7 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 // strikeAll injects the fault at every step of a request. Before each injection and after the last
 // one, it uses a new order to check that drivers can win without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
-	if err := in.strikeInVariations(ctx); err != nil {
+	if err := (variations{in}).strike(ctx); err != nil {
 		return err
 	}
 	for n := range in.prepared.Strikes {
@@ -341,6 +342,14 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	err := in.withoutFault(ctx)
 	in.cell.Orders = in.next // drop the unused orders
 	return err
+}
+
+// bothOrders reports whether to inject the fault twice at this step. This is necessary because some
+// checks, such as fencing tokens, refuse only the last writer. In the first injection, the delayed
+// driver writes last. In the second, it writes first.
+func (in *injection) bothOrders(p fault.Point) bool {
+	return in.traits.unknownLock && in.trail.claim != nil && p.InWork() &&
+		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 
 // strikeUntilHit injects the fault at the given steps. If the fault misses, it tries a few more
@@ -370,6 +379,8 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 		}
 	}
 }
+
+func (in *injection) swapInstances() { in.struck, in.other = in.other, in.struck }
 
 // strikeAt injects the fault once, at several steps in parallel. Each step is tested with a new
 // order and its own drivers.

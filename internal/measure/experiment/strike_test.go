@@ -66,9 +66,9 @@ func TestExtraInjections(t *testing.T) {
 					name      string
 					got, want bool
 				}{
-					{"start of the other instance", in.testsStart(p), reconnects && f.Name == catalog.Crash},
-					{"long work", in.testsLongWork(p), reconnects && f.Name == catalog.DBRestart && !has(2) && !has(5)},
-					{"outage", in.testsOutage(p), reconnects && slices.Contains(outages, f.Name)},
+					{"start of the other instance", variations{in}.testsStart(p), reconnects && f.Name == catalog.Crash},
+					{"long work", variations{in}.testsLongWork(p), reconnects && f.Name == catalog.DBRestart && !has(2) && !has(5)},
+					{"outage", variations{in}.testsOutage(p), reconnects && slices.Contains(outages, f.Name)},
 					{"both orders", in.bothOrders(p), has(1) && !has(3) && !has(4) && (f.Name == catalog.Slow || f.Name == catalog.Pause)},
 				} {
 					if v.got != v.want {
@@ -91,7 +91,7 @@ func TestHeadStarts(t *testing.T) {
 	for _, f := range fault.Faults {
 		for _, reconnects := range []bool{true, false} {
 			in := &injection{traits: traits{reconnects: reconnects}, fault: f, trail: grab, points: grab.servicePoints()}
-			got := names(catalog.Filter(in.points, in.testsHeadStart))
+			got := names(catalog.Filter(in.points, variations{in}.testsHeadStart))
 			want := ""
 			if reconnects && slices.Contains(loses, f.Name) {
 				want = "before redis DECR stock:* 1"
