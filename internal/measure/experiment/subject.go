@@ -255,11 +255,7 @@ func (t runningTargets) traits() traits { return traits{unknownLock: true, liveL
 
 // strike injects the fault into the second instance. The first instance must stay alive, because it
 // opens orders and may return the ledger.
-func (t runningTargets) strike(ctx context.Context, in *injection) (m measured, err error) {
-	in.struck, in.other = in.other, in.struck
-	moments, err := in.chooseMoments(ctx)
-	if err != nil {
-		return m, err
-	}
-	return in.strikeByTime(ctx, moments)
+func (t runningTargets) strike(ctx context.Context, in *injection) (measured, error) {
+	in.swapInstances()
+	return timed{in}.strike(ctx)
 }
