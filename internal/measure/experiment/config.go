@@ -8,7 +8,9 @@
 // load. A double-grab is a grab beyond the number of units that the order has.
 //
 // Start reading at Execute. Continue with subject for the instances under test, worker.cell for the
-// load, injection for the faults, and judge for the verdicts.
+// load, and injection for the faults. An injection has these phases: approach leads drivers to the
+// points, strike injects the fault, contention lets other drivers compete, and judgement judges the
+// points. Finally, judge decides the verdict of the cell.
 package experiment
 
 import (

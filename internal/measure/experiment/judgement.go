@@ -40,26 +40,32 @@ func (j judgement) judge(m *measured) {
 		}
 	}
 	m.missed = j.whyMissed()
+	m.note += j.onlyVariation()
+	for _, p := range j.in.points {
+		j.in.cell.Points = append(j.in.cell.Points, j.row(p))
+	}
+}
+
+// onlyVariation explains the failure if the lock fails in only one variation. Otherwise, it returns "".
+func (j judgement) onlyVariation() string {
 	doubled := catalog.Filter(slices.Concat(j.in.contests, j.in.undisturbed), func(c *contest) bool { return doubleGrabs(j.evidence, c.order) > 0 })
 	onlyIn := func(v variation) bool {
 		return !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != v })
 	}
-	switch { // if the lock fails in only one kind of injection, say which
+	switch {
 	case len(doubled) == 0:
 	case onlyIn(inOutage):
-		m.note += "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
+		return "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
 	case onlyIn(worksLong):
-		m.note += fmt.Sprintf("; the database restarted while one driver was at work, and another driver won. After work of %v, the first one wrote through a new connection: keep the lock and the write on the same connection, or let the write check that the order is still open", longWork)
+		return fmt.Sprintf("; the database restarted while one driver was at work, and another driver won. After work of %v, the first one wrote through a new connection: keep the lock and the write on the same connection, or let the write check that the order is still open", longWork)
 	case onlyIn(otherRestarts):
 		running, restarted := j.in.other, j.in.struck
 		if doubled[0].affected.Target == j.in.struck.URL {
 			running, restarted = restarted, running
 		}
-		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", running.Name(), restarted.Name())
+		return fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", running.Name(), restarted.Name())
 	}
-	for _, p := range j.in.points {
-		j.in.cell.Points = append(j.in.cell.Points, j.row(p))
-	}
+	return ""
 }
 
 // whyMissed explains why the fault could not be tested, as a suffix for the reason of the cell's
@@ -193,16 +199,9 @@ func (j judgement) modeOf(c *contest) string {
 func (j judgement) row(at fault.Point) Point {
 	e := j.evidence
 	p := Point{Point: at.String(), Strikes: max(1, len(j.in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
+	contests := catalog.Filter(j.in.contests, func(c *contest) bool { return c.point == at })
 	var double, repeated, left, stuck, overlaps, misses int
-	competed := !j.holdsLock(at) || j.outlived() == ""
-	var missing []check.Pair // grabs that the user's service has promised, but not written
-	if e.Foreign && !e.FromAnswers {
-		missing, _ = check.CompareAnswers(e.Promised, e.Ledger)
-	}
-	for _, c := range j.in.contests {
-		if c.point != at {
-			continue
-		}
+	for _, c := range contests {
 		if c.variation != usual && !c.repeated {
 			p.Strikes++
 		}
@@ -222,8 +221,6 @@ func (j judgement) row(at fault.Point) Point {
 		if e.Record != nil {
 			misses += e.Record.NearMisses[c.order]
 		}
-		competed = competed && !slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order }) && !mayHideWinner(e, c.order)
-		competed = competed && !j.inDoubt(c) && (c.repeated || c.variation == inOutage || j.in.competed(c)) // during an outage, a grab may fail
 		if harm := failureOf(c.order, j.in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
 			p.FailureMode = cmp.Or(p.FailureMode, j.modeOf(c))
 		}
@@ -248,12 +245,27 @@ func (j judgement) row(at fault.Point) Point {
 		p.Verdict = catalog.Unsafe
 	case stuck > 0:
 		p.Verdict = catalog.Stuck
-	case struckTooRarely(p) || !competed || repeated > 0 || p.DoubleGrabs == nil || p.StuckOrders == nil || value(p.Unsold) > 0:
+	case struckTooRarely(p) || !j.couldFail(at, contests) || repeated > 0 || p.DoubleGrabs == nil || p.StuckOrders == nil || value(p.Unsold) > 0:
 		p.Verdict = catalog.Unknown
 	default:
 		p.Verdict = catalog.Safe
 	}
 	return p
+}
+
+// couldFail reports whether the contests at a point could have shown a failure: enough drivers competed in each of them, and
+// the evidence shows each winner.
+func (j judgement) couldFail(at fault.Point, contests []*contest) bool {
+	e := j.evidence
+	var missing []check.Pair // grabs that the user's service has promised, but not written
+	if e.Foreign && !e.FromAnswers {
+		missing, _ = check.CompareAnswers(e.Promised, e.Ledger)
+	}
+	return (!j.holdsLock(at) || j.outlived() == "") && every(contests, func(c *contest) bool {
+		isMissing := slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order })
+		return !isMissing && !mayHideWinner(e, c.order) && !j.inDoubt(c) &&
+			(c.repeated || c.variation == inOutage || j.in.competed(c)) // during an outage, a grab may fail
+	})
 }
 
 // mayHideWinner reports whether an order that is counted from the responses may have another winner,

@@ -16,7 +16,7 @@ import (
 )
 
 // strike injects a fault once, while drivers compete for several orders. Its methods are the steps
-// of the test.
+// that concern the fault and the drivers that it hits.
 type strike struct {
 	in       *injection
 	contests []*contest
