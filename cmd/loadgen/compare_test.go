@@ -37,10 +37,10 @@ func TestCompare(t *testing.T) {
 		exit int
 		want []string
 	}{
-		"a run with itself":       {[]string{rush, rush}, int(exitDone), []string{"\nno difference\n"}},
-		"by its file":             {[]string{rush + "/run.json", rush}, int(exitDone), []string{"\nno difference\n"}},
-		"a changed verdict":       {[]string{rush, unsafe}, int(exitAssert), []string{"1 of 5 verdicts changed", "none/none unsafe unknown"}},
-		"several":                 {[]string{rush, rush, unsafe}, int(exitAssert), []string{"\nno difference\n", "1 of 5 verdicts changed"}},
+		"a run with itself": {[]string{rush, rush}, int(exitDone), []string{"\nno difference\n"}},
+		"by its file":       {[]string{rush + "/run.json", rush}, int(exitDone), []string{"\nno difference\n"}},
+		"a changed verdict": {[]string{rush, unsafe}, int(exitAssert), []string{"1 of 5 verdicts changed", "none/none unsafe unknown"}},
+		"several":           {[]string{rush, rush, unsafe}, int(exitAssert), []string{"\nno difference\n", "1 of 5 verdicts changed"}},
 		"unlike": {
 			[]string{rush, references + "reference-article-local"}, int(exitDone),
 			[]string{"UNLIKE", "scenario: rush, now article", "work ms: 5, now 1000", "it is not known whether there is a change: 1 and 1 measurements"},

@@ -205,8 +205,3 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 	}
 	return nil
 }
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}

@@ -116,6 +116,11 @@ func isBenchmark(path string) bool {
 	return err == nil || filepath.Base(path) == lockbench.File
 }
 
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 // readBaseline reads the result that the -baseline flag names, if it is set.
 func (s *runSettings) readBaseline() (err error) {
 	if s.baselinePath == "" {

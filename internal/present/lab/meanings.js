@@ -8,10 +8,10 @@ import { english } from "./words.js";
 export function meanings(root, words) {
   const bubble = el("div", { id: "meaning", role: "tooltip", hidden: true });
   document.body.append(bubble);
-  const places = "th, dt, label, .word";
+  const places = "th, dt, label";
   const meaning = (e) => {
     const first = document.createTreeWalker(e, NodeFilter.SHOW_TEXT).nextNode(), text = first ? english(first) : "";
-    return words[text] || words[text.replace(/^\S+ /, "")]; // ignore the first word, as in "ledger double"
+    return words[text];
   };
   const explain = (e) => {
     if (e.title || e.dataset.meaning || e.querySelector("[type=radio], [type=checkbox]")) return;

@@ -74,12 +74,12 @@ func TestSearchesAreChecked(t *testing.T) {
 			}
 		}
 	}
-	release, err := l.state.occupy("a matrix")
+	release, err := l.state.occupy("a search")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.explore(r, Search{Strategy: "setnx", Actors: 2}); !errors.Is(err, errBusy) {
-		t.Errorf("while a matrix is running: %v", err)
+		t.Errorf("while a search is running: %v", err)
 	}
 	release()
 }

@@ -97,11 +97,11 @@ func (s *state) occupy(what string) (release func(), err error) {
 	case s.status.Busy != "":
 		return nil, fmt.Errorf("%w: %s is still running, and a second run would disturb it: stop it or wait, then try again", errBusy, s.status.Busy)
 	}
-	s.status.Busy, s.status.Doing = what, ""
+	s.status.Busy = what
 	s.tasks.Add(1)
 	return sync.OnceFunc(func() {
 		defer s.tasks.Done()
-		s.locked(func() { s.status.Busy, s.status.Doing = "", "" })
+		s.locked(func() { s.status.Busy = "" })
 	}), nil
 }
 
@@ -111,9 +111,6 @@ func (s *state) endWork() {
 	s.locked(func() { s.closed = true })
 	s.tasks.Wait()
 }
-
-// showProgress shows the progress of the running task.
-func (s *state) showProgress(line string) { s.locked(func() { s.status.Doing = line }) }
 
 // clear removes the previous run's orders.
 func (s *state) clear() {

@@ -20,8 +20,8 @@ func TestSlowPagesGetTheLatestState(t *testing.T) {
 		var reading sync.WaitGroup
 		reading.Go(func() { l.events(page, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/events", nil)) })
 		time.Sleep(5*tickEvery + tickEvery/2)
-		l.state.showProgress("first")
-		l.state.showProgress("second")
+		l.state.setStrike("first", 0)
+		l.state.setStrike("second", 0)
 		time.Sleep(tickEvery)
 		leave()
 		reading.Wait()

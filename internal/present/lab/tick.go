@@ -35,7 +35,6 @@ type Status struct {
 	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the response
 	Watch     int64             `json:"watch,omitempty"` // the order that the page should show
 	Busy      string            `json:"busy,omitempty"`  // the running task, if it excludes other tasks
-	Doing     string            `json:"doing,omitempty"` // the progress of the running task
 }
 
 // Tile shows one order on the page.

@@ -79,7 +79,7 @@ func endings() report.Exploration {
 		}
 	}
 	slow := explore.Result{Strategy: "slow", Guard: order.Naive, Verdict: catalog.Unknown, Complete: true, Schedules: 5, States: 4}
-	e.Parts = []explore.Part{{Strategy: "waiting", Config: e.Config}}
+	e.Parts = []explore.Part{{Name: "waiting", Config: e.Config}}
 	slow.Parts = []explore.Result{{Part: "waiting", Verdict: catalog.Unknown, Reason: explore.TimeOver, Schedules: 2, States: 2}}
 	several := found("several", func(f *explore.Failure) { f.Unclaimed = false })
 	more := late()
@@ -98,7 +98,7 @@ func replays() report.Exploration {
 	e := exploration()
 	second := late()
 	second.Property, second.Why = catalog.LeaseExclusive, "both had it"
-	actors := []schedule.Actor{{Strategy: "A", Instance: 1}, {Strategy: "B", Instance: 2}}
+	actors := []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}}
 	e.Results = []explore.Result{
 		{Strategy: "setnx", Guard: order.Naive, Verdict: catalog.Safe, Replay: true, Actors: actors, Moments: late().Moments[:4]},
 		{Strategy: "setnx", Guard: order.Naive, Verdict: catalog.Unsafe, Replay: true, Actors: actors, Moments: late().Moments, Failures: []explore.Failure{late(), second}},
