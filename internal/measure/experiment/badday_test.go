@@ -79,7 +79,7 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 	}
 	for _, workers := range all {
 		cfg := small(t, stack.Embedded, "none")
-		cfg.MaxWorkers, cfg.Orders = workers, 40
+		cfg.MaxWorkers, cfg.Orders = workers, 20
 		l := openApart(t, cfg)
 		still := l.fleet.Instances[1].Process()
 		stop := time.AfterFunc(500*time.Millisecond, func() {

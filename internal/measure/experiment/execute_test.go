@@ -41,7 +41,7 @@ func small(t *testing.T, kind string, strategies ...string) Config {
 	}
 	cfg := Scenarios[0].Config
 	cfg.Scenario, cfg.Seed, cfg.Out, cfg.Exe = "rush", 1, t.TempDir(), exe
-	cfg.Orders, cfg.Rate, cfg.Instances, cfg.OnLost = 20, 400, 2, grab.Abort
+	cfg.Orders, cfg.Rate, cfg.Instances, cfg.OnLost = 10, 200, 2, grab.Abort
 	cfg.Faults = []catalog.Fault{catalog.NoFault}
 	cfg.Stack.Kind, cfg.Settle = kind, 500*time.Millisecond
 	cfg.Log = t.Output()

@@ -161,7 +161,7 @@ func TestRepeatedCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := run.Cells[0]
-	if len(c.Repetitions) != 2 || c.Verdict != catalog.Safe || c.Orders != 40 || *c.OrdersGrabbed != 40 || run.Config.Repeat != 2 {
+	if len(c.Repetitions) != 2 || c.Verdict != catalog.Safe || c.Orders != 2*cfg.Orders || *c.OrdersGrabbed != c.Orders || run.Config.Repeat != 2 {
 		t.Errorf("repeated cell: %+v", c)
 	}
 	for _, r := range c.Repetitions {
