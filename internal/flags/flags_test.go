@@ -3,6 +3,7 @@ package flags
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,6 +146,75 @@ func TestLimits(t *testing.T) {
 	}
 	if !accepts(One(&d, AtLeast(0)), "0s") || accepts(One(&d, AtLeast(0)), "-1ns") {
 		t.Error("AtLeast(0) must accept 0s and reject -1ns")
+	}
+}
+
+// TestParsers checks what each kind of value accepts and stores. After an error, the value must be unchanged.
+func TestParsers(t *testing.T) {
+	type size string
+	var text string
+	var pointer *int
+	var chosen size
+	var list []string
+	wrong := errors.New("must be even")
+	even := func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		if err == nil && n%2 > 0 {
+			err = wrong
+		}
+		return n, err
+	}
+	pointerValue := func() (n int) {
+		if pointer != nil {
+			n = *pointer
+		}
+		return n
+	}
+	shown := func() string { return fmt.Sprint(text, "|", pointerValue(), "|", chosen, "|", list) }
+	for _, tt := range []struct {
+		value flag.Value
+		text  string
+		want  string // what all values are afterwards
+		wrong string
+	}{
+		{One(&text, Text), " a ", " a |0||[]", ""},
+		{One(&text, Text), "", "|0||[]", ""},
+		{One(&text, NonEmpty), " ", "|0||[]", "must not be empty"},
+		{One(&text, NonEmpty), "b", "b|0||[]", ""},
+		{One(&text, Valid(even)), "3", "b|0||[]", "must be even"},
+		{One(&text, Valid(even)), "04", "04|0||[]", ""},
+		{One(&pointer, Pointer(even)), "5", "04|0||[]", "must be even"},
+		{One(&pointer, Pointer(even)), "6", "04|6||[]", ""},
+		{One(&chosen, OneOf[size]("large", "small")), "medium", "04|6||[]", "must be one of large, small"},
+		{One(&chosen, OneOf[size]("large", "small")), "small", "04|6|small|[]", ""},
+		{Many(&list, NonEmpty), "x", "04|6|small|[x]", ""},
+		{Many(&list, NonEmpty), "", "04|6|small|[x]", "must not be empty"},
+		{Many(&list, NonEmpty), "x", "04|6|small|[x x]", ""},
+	} {
+		err := tt.value.Set(tt.text)
+		if (err == nil) != (tt.wrong == "") || err != nil && err.Error() != tt.wrong || shown() != tt.want {
+			t.Errorf("%q: error %v, values %s; want %q, %s", tt.text, err, shown(), tt.wrong, tt.want)
+		}
+	}
+	on := true
+	for _, text := range []string{"false", "true", "0", "1"} {
+		if err := Switch(&on).Set(text); err != nil || on != (text == "true" || text == "1") {
+			t.Errorf("a switch set to %s is %v, %v", text, on, err)
+		}
+	}
+	if err := Switch(&on).Set("yes"); err == nil || err.Error() != "must be true or false" || !on {
+		t.Errorf("a switch set to yes: %v, %v", on, err)
+	}
+}
+
+// TestHelp checks that a request for help is an error with the topic, wherever it is on the command line.
+func TestHelp(t *testing.T) {
+	for args, topic := range map[string]string{"-h": "", "-h ttl": "ttl", "-name n -help ttl more": "ttl", "a -h b": "b"} {
+		_, err := Parse(new(sample).flags(), strings.Fields(args))
+		help, ok := errors.AsType[HelpError](err)
+		if !ok || help.Topic != topic || !errors.Is(err, flag.ErrHelp) || errors.Is(err, ErrUsage) || err.Error() != flag.ErrHelp.Error() {
+			t.Errorf("%s: %v with the topic %q, want help about %q", args, err, help.Topic, topic)
+		}
 	}
 }
 
