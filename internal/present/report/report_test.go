@@ -261,12 +261,29 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
+// TestWriteErrors checks that every function that writes a report returns the error of its writer.
 func TestWriteErrors(t *testing.T) {
-	if err := report.Text(full{}, rush()); !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("Text: %v", err)
-	}
-	if err := report.Markdown(full{}, rush()); !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("Markdown: %v", err)
+	run, cases := ciRun(t)
+	for name, write := range map[string]func(io.Writer) error{
+		"Text":             func(w io.Writer) error { return report.Text(w, run) },
+		"Markdown":         func(w io.Writer) error { return report.Markdown(w, run) },
+		"HTML":             func(w io.Writer) error { return report.HTML(w, run) },
+		"JSON":             func(w io.Writer) error { return report.JSON(w, run) },
+		"JUnit":            func(w io.Writer) error { return report.JUnit(w, run, cases) },
+		"StepSummary":      func(w io.Writer) error { return report.StepSummary(w, run, cases) },
+		"Annotations":      func(w io.Writer) error { return report.Annotations(w, cases) },
+		"WriteBaseline":    func(w io.Writer) error { return report.WriteBaseline(w, []*experiment.Run{run}) },
+		"Explored":         func(w io.Writer) error { return report.Explored(w, exploration()) },
+		"ExploredJSON":     func(w io.Writer) error { return report.ExploredJSON(w, exploration()) },
+		"ExploredHTML":     func(w io.Writer) error { return report.ExploredHTML(w, exploration()) },
+		"Mermaid":          func(w io.Writer) error { return report.Mermaid(w, late()) },
+		"ComparedText":     func(w io.Writer) error { return report.ComparedText(w, comparedRuns()) },
+		"ComparedMarkdown": func(w io.Writer) error { return report.ComparedMarkdown(w, comparedRuns()) },
+		"ComparedJSON":     func(w io.Writer) error { return report.ComparedJSON(w, comparedRuns()) },
+	} {
+		if err := write(full{}); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("%s returns %v, want the writer's error", name, err)
+		}
 	}
 }
 

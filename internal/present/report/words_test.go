@@ -78,3 +78,23 @@ func TestFindings(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingFigures checks that every column shows a cell without figures as unknown, or as not applicable if it was not
+// run. No column may show 0 for a figure that was not measured, except for counts that are part of every cell.
+func TestMissingFigures(t *testing.T) {
+	counts := []string{"runs"}
+	for _, verdict := range []catalog.Verdict{catalog.Safe, catalog.Unsafe, catalog.Unknown, catalog.NA, ""} {
+		c := experiment.Cell{Verdict: verdict}
+		for name, columns := range map[string][]cellColumn{"load": loadColumns, "sale": saleColumns, "cost": costColumns, "peak": peakColumns, "figures": figureColumns} {
+			for _, col := range columns {
+				shown := col.value(c)
+				if strings.ContainsAny(shown, "0123456789") && !slices.Contains(counts, col.Name) {
+					t.Errorf("%s, %s %s: a %q cell without figures has %q", name, col.Group, col.Name, verdict, shown)
+				}
+				if verdict == catalog.NA && strings.Contains(shown, "?") && col.Name != "limited by" {
+					t.Errorf("%s, %s %s: a cell that was not run has %q, as if the figure were unknown", name, col.Group, col.Name, shown)
+				}
+			}
+		}
+	}
+}
