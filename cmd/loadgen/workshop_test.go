@@ -378,6 +378,24 @@ func TestWorkshopCosts(t *testing.T) {
 	}
 }
 
+// TestWorkshopOfThePage checks that the page can open a session in every language, and that an unknown language is an
+// error and not a session without texts.
+func TestWorkshopOfThePage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	open := (&labSettings{kind: stack.Embedded}).workshopOf()
+	for _, lang := range workshop.Languages {
+		session, err := open(lang)
+		if err != nil || session.Texts == nil || session.Do == nil {
+			t.Errorf("%s: %+v, %v", lang, session, err)
+		}
+	}
+	for _, lang := range []string{"", "xx", "../en"} {
+		if session, err := open(lang); session != nil || !errors.Is(err, workshop.ErrAnswer) {
+			t.Errorf("%q: session %+v, error %v", lang, session, err)
+		}
+	}
+}
+
 // TestWorkshopCommand checks that the command keeps its progress between calls, and that it asks no
 // questions without a terminal.
 func TestWorkshopCommand(t *testing.T) {
