@@ -186,6 +186,9 @@ func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
 	if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, "application/json") {
 		t.Errorf("%s %s answers with content type %q", method, path, got)
 	}
+	if strings.Contains(w.Body.String(), "%!") {
+		t.Errorf("%s %s answers with a text that is formatted wrongly: %s", method, path, w.Body)
+	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.Body.Bytes()))
 	if err != nil {
 		t.Errorf("the response to %s %s is not JSON: %v", method, path, err)
