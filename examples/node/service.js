@@ -41,6 +41,7 @@ async function checkThenAct(order, driver, guard = '') {
     const [changed] = await conn.execute(`UPDATE orders SET status = 1 WHERE id = ?${guard}`, [order]);
     if (guard && changed.affectedRows === 0) {
       await conn.rollback();
+      conn.release();
       return 'taken';
     }
     await conn.execute('INSERT INTO wins (order_id, driver_id) VALUES (?, ?)', [order, driver]);
