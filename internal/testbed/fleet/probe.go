@@ -24,7 +24,7 @@ const (
 	probeWaits   = 10 * time.Second // how long to wait for a response, in addition to a TTL
 )
 
-var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a connection or thread pool that is too small")
+var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a connection or thread pool that is too small, or that does not get its connections back")
 
 // IsProbe reports whether this driver only sends the test requests after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
