@@ -98,11 +98,12 @@ func (m measured) example(orders ...int64) string {
 	return ", for example order " + m.shape.OrderText(orders[0])
 }
 
-// mayExpire returns a hint for orders of the user's service whose probes were all answered "busy". A lock in the database
-// may live longer than the lease that the user specified, because no dry run shows its lifetime. It returns "" if there
-// are no such orders, or if the user says that the lock never expires.
+// mayExpire returns a hint for orders of the user's service whose probes were all answered "busy", or "taken" without a
+// winner. A lock in the database may live longer than the lease that the user specified, because no dry run shows its
+// lifetime. It returns "" if there are no such orders, or if the user says that the lock never expires.
 func (m measured) mayExpire() string {
-	if m.accounting == nil || m.noExpiry || !m.evidence.Foreign || !slices.ContainsFunc(m.evidence.Stuck, func(id int64) bool { return m.busy[id] || m.stuck[id] }) {
+	refused := func(id int64) bool { return m.busy[id] || m.stuck[id] || slices.Contains(m.winnerless, id) }
+	if m.accounting == nil || m.noExpiry || !m.evidence.Foreign || !slices.ContainsFunc(m.evidence.Stuck, refused) {
 		return ""
 	}
 	return "; if the lock expires by itself, but later, set -lease to its lifetime"

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +141,10 @@ func TestReasonNamesAnOrder(t *testing.T) {
 	}
 	m.busy = map[int64]bool{1: true} // its lock may live longer than the user knows
 	if _, reason := judge(c, m); reason != "1 of 4 orders can no longer be grabbed, for example order t-a; if the lock expires by itself, but later, set -lease to its lifetime" {
+		t.Error(reason)
+	}
+	m.busy, m.winnerless = nil, []int64{1} // the service answers "taken" while the lock is held
+	if _, reason := judge(c, m); !strings.HasSuffix(reason, "; if the lock expires by itself, but later, set -lease to its lifetime") {
 		t.Error(reason)
 	}
 }
