@@ -64,7 +64,7 @@ func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, 
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	if c.Verdict == catalog.Unknown && !strings.Contains(c.Reason, "http ") {
-		c.Reason += m.unmatched()
+		c.Reason += m.unmatched(c.Fault)
 	}
 	c.Exclusive = judgeLock(*c, m)
 }

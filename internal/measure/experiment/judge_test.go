@@ -150,22 +150,25 @@ func TestReasonNamesAnOrder(t *testing.T) {
 }
 
 // TestUnknownQuotesAnswers checks that the reason of an unknown verdict quotes a response that
-// matches no rule, unless it already does.
+// matches no rule, unless it already does. Under a fault, it adds that the fault may be the reason.
 func TestUnknownQuotesAnswers(t *testing.T) {
 	const reason = "an order that no fault hit was not grabbed"
 	const contenders = "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"
 	for _, tt := range []struct {
+		fault   catalog.Fault
 		invalid string
 		errors  map[string]int
 		want    string
 	}{
-		{reason, map[string]int{"http 500": 7, "reset": 9}, reason + ". Some requests failed: http 500 7 (deadlock found). If a driver may try again after this response, say so with -busy"},
-		{reason, map[string]int{"http 500": 7, "http 503": 1}, reason + ". Some responses match no rule: http 500 7 (deadlock found), http 503 1" + ifLost},
-		{reason, map[string]int{"reset": 9}, reason},
-		{"", map[string]int{"http 503": 7, "reset": 9}, contenders + ". Some responses match no rule: http 503 7" + ifLost},
-		{reason + ": http 500 7", map[string]int{"http 500": 7}, reason + ": http 500 7"},
+		{catalog.Pause, reason, map[string]int{"http 500": 7, "reset": 9}, reason + ". Some requests failed: http 500 7 (deadlock found). The fault may be the reason. If a driver may try again after this response, say so with -busy"},
+		{catalog.NoFault, reason, map[string]int{"http 500": 7}, reason + ". Some requests failed: http 500 7 (deadlock found). If a driver may try again after this response, say so with -busy"},
+		{catalog.NoFault, reason, map[string]int{"http 500": 7, "http 503": 1}, reason + ". Some responses match no rule: http 500 7 (deadlock found), http 503 1" + ifLost},
+		{catalog.Pause, reason, map[string]int{"reset": 9}, reason},
+		{catalog.Pause, "", map[string]int{"http 503": 7, "reset": 9}, contenders + ". Some responses match no rule: http 503 7. The fault may be the reason" + ifLost},
+		{catalog.Pause, reason + ": http 500 7", map[string]int{"http 500": 7}, reason + ": http 500 7"},
 	} {
 		c, m := struckCell()
+		c.Fault = tt.fault
 		c.Points = []Point{{Point: "before claim 1", Strikes: 1, Struck: 1, Verdict: catalog.Unknown}}
 		m.invalid, m.shape, m.errors, m.samples = tt.invalid, target.Plain, tt.errors, map[string]string{"http 500": "deadlock found"}
 		if c.conclude(m); c.Verdict != catalog.Unknown || c.Reason != tt.want {

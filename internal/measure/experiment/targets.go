@@ -291,8 +291,9 @@ func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 // ifLost is the advice about responses that match no rule.
 const ifLost = ". If these responses mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again. If they limit the rate of requests, turn this limit off for the test"
 
-// unmatched quotes the responses that match no rule, and adds advice. It returns "" if there are none.
-func (a *accounting) unmatched() string {
+// unmatched quotes the responses that match no rule, and adds advice. It returns "" if there are none. Under a fault, they
+// may need no rule.
+func (a *accounting) unmatched(f catalog.Fault) string {
 	if a == nil || a.shape == nil || a.shape == target.Own {
 		return ""
 	}
@@ -301,10 +302,14 @@ func (a *accounting) unmatched() string {
 	if len(answers) == 0 {
 		return ""
 	}
-	if answers["http 500"] > 0 && len(answers) == 1 {
-		return ". Some requests failed: " + a.kinds(answers) + ". If a driver may try again after this response, say so with -busy"
+	cause := ""
+	if f != catalog.NoFault {
+		cause = ". The fault may be the reason"
 	}
-	return ". Some responses match no rule: " + a.kinds(answers) + ifLost
+	if answers["http 500"] > 0 && len(answers) == 1 {
+		return ". Some requests failed: " + a.kinds(answers) + cause + ". If a driver may try again after this response, say so with -busy"
+	}
+	return ". Some responses match no rule: " + a.kinds(answers) + cause + ifLost
 }
 
 // askAgain repeats the request of a winner. If the service says again that the driver has won, the
