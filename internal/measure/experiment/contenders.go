@@ -223,9 +223,18 @@ func (s contention) noteTries(ctx context.Context) (err error) {
 		worked := strings.Contains(string(work), "{driver}") || slices.ContainsFunc(c.tries, func(o control.Call) bool { return o.Phase == work })
 		c.foundSold = s.in.responses.anyHears(c.contenders, grab.Taken)
 		c.passed = c.othersPassed || s.in.responses.anyHears(c.contenders, grab.Grabbed) ||
-			worked && (!c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.tries, s.in.trail.onlyHolders))
+			worked && !s.allRefused(c) && (!c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.tries, s.in.trail.onlyHolders))
 	}
 	return err
+}
+
+// allRefused reports whether the lock has refused every contender so far. Such a driver may read the order, and count its try
+// in the same table, although it never had the lock.
+func (s contention) allRefused(c *contest) bool {
+	return len(c.contenders) > 0 && !slices.ContainsFunc(c.contenders, func(r load.Request) bool {
+		a, answered := s.in.responses.of(r)
+		return !answered || a.outcome != grab.Busy
+	})
 }
 
 func (s contention) awaitsOther(c *contest) bool {

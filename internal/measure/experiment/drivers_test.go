@@ -236,11 +236,12 @@ func TestDoubtAtMoments(t *testing.T) {
 
 // TestDriversPassUntilTheFaultEnds checks that a contender counts as having got past the lock if it sends the winner's write
 // at any time before the fault ends. This may come only after the affected driver has given up. A driver that writes
-// without reading the order may have been refused, and only counts its tries.
+// without reading the order may have been refused, and only counts its tries. If every driver is told that the lock is busy,
+// even a driver that reads the order and writes was refused. keepCompeting sends another driver, who may pass.
 func TestDriversPassUntilTheFaultEnds(t *testing.T) {
 	for n, step := range []step{contending(contention.await), (*strike).awaitQuiet, contending(contention.keepCompeting)} {
-		for kind := range 8 {
-			reads, writes, named := kind&1 != 0, kind&2 != 0, kind&4 != 0
+		for kind := range 16 {
+			reads, writes, named, refused := kind&1 != 0, kind&2 != 0, kind&4 != 0, kind&8 != 0 && n < 2
 			synctest.Test(t, func(t *testing.T) {
 				calls := []control.Call{{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}
 				if named { // calls of contenders contain their own drivers
@@ -258,8 +259,12 @@ func TestDriversPassUntilTheFaultEnds(t *testing.T) {
 					traits: traits{unknownLock: true}, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(), ttl: time.Second, trail: trailOf(calls, ""), w: &worker{fleet: &fleet.Fleet{}},
 					struck: holding(nil, nil), other: holding(map[string][]control.Held{holdName(callsHold, c): held}, nil), fault: fault.Fault{ContendFor: 1.5, Course: fault.AtOnce},
 				}
-				if err := step(newStrike(in, c), t.Context()); err != nil || c.passed != ((reads || named) && writes) || len(c.tries) != len(held) {
-					t.Errorf("step %d, a contender reads %v, writes %v, the read contains the driver %v: passed %v, calls %v, %v", n, reads, writes, named, c.passed, c.tries, err)
+				if refused {
+					c.contenders = []load.Request{{Order: 7, Driver: 2}}
+					in.responses.add(c.contenders[0], response{grab.Busy, time.Now(), time.Now()})
+				}
+				if err := step(newStrike(in, c), t.Context()); err != nil || c.passed != ((reads || named) && writes && !refused) || len(c.tries) != len(held) {
+					t.Errorf("step %d, a contender reads %v, writes %v, the read contains the driver %v, it is told busy %v: passed %v, calls %v, %v", n, reads, writes, named, refused, c.passed, c.tries, err)
 				}
 			})
 		}
