@@ -225,20 +225,24 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 	return nil
 }
 
+// replyArrives returns how long the fault delays a reply.
+func (in *injection) replyArrives() time.Duration {
+	return time.Duration(in.fault.RepliesAfter * float64(in.lease()))
+}
+
 // cancelUnawaited discards the injection for orders whose client gave up the call before its delayed
 // reply arrived. A client that gives up well before the lease ends never accepts a late reply, so its
 // injection counts. A client that makes its next call has given up the call before, even if the whole
 // grab takes longer.
 func (s *strike) cancelUnawaited(context.Context) error {
 	lease := s.in.lease()
-	arrives := time.Duration(s.in.fault.RepliesAfter * float64(lease))
 	for _, c := range s.contests {
 		a, answered := s.in.responses.of(c.affected)
 		waited := a.ended.Sub(c.heldSince)
 		if !c.movedOnAt.IsZero() {
 			waited = min(waited, c.movedOnAt.Sub(c.heldSince))
 		}
-		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < arrives {
+		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < s.in.replyArrives() {
 			s.in.cancelStrike(c, "the client gave up the call before its delayed reply arrived: "+longerTimeout)
 		}
 	}

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
@@ -137,6 +138,36 @@ func TestCancelUnawaited(t *testing.T) {
 		if err := newStrike(in, c).cancelUnawaited(t.Context()); err != nil || c.struck == tt.cancels || (*in.cell.Struck == 0) != tt.cancels {
 			t.Errorf("%s: cancelUnawaited left struck %v and the number of strikes %d (%v)", tt.name, c.struck, *in.cell.Struck, err)
 		}
+	}
+}
+
+// TestDelayEndsWithItsFirstReply checks that a delay of replies ends when the first reply has arrived at a user's service,
+// and not before. The client may make more calls before it works, and other drivers must not write in the meantime. For our
+// own locks, the delay lasts.
+func TestDelayEndsWithItsFirstReply(t *testing.T) {
+	const lease = time.Second
+	latency, err := fault.Find(catalog.Latency)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ours := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			in := &injection{
+				traits: traits{reconnects: !ours}, ttl: lease, fault: latency, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(),
+				struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{}},
+				trail: trailOf([]control.Call{{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}, ""),
+			}
+			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, heldSince: time.Now(), retriedAt: time.Now().Add(time.Hour)}
+			s, began, healed := newStrike(in, c), time.Now(), time.Duration(0)
+			s.heals = append(s.heals, func() error { healed = time.Since(began); return nil })
+			if err := s.awaitQuiet(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			early := healed >= lease*5/4 && healed < lease*4/3
+			if early == ours || ours && healed != 0 {
+				t.Errorf("ours %v: the delay ended after %v", ours, healed)
+			}
+		})
 	}
 }
 
