@@ -15,25 +15,22 @@ import (
 // TestFactsOfGuards compares the properties of each guard with a table. The test fails for a guard that is
 // missing from the table.
 func TestFactsOfGuards(t *testing.T) {
-	type facts struct{ needsFence, looksFirst, checksLimit, setsCounter, writesAnyway, sellsUnits bool }
+	type facts struct{ needsFence, looksFirst, limitsDrivers, setsCounter, writesAnyway, sellsUnits bool }
 	want := map[Guard]facts{
 		Naive:      {looksFirst: true, setsCounter: true, writesAnyway: true, sellsUnits: true},
-		Guarded:    {checksLimit: true, sellsUnits: true},
-		FenceWrite: {needsFence: true, checksLimit: true, setsCounter: true, sellsUnits: true},
-		Fenced:     {needsFence: true, checksLimit: true, setsCounter: true, sellsUnits: true},
+		Guarded:    {limitsDrivers: true, sellsUnits: true},
+		FenceWrite: {needsFence: true, limitsDrivers: true, setsCounter: true, sellsUnits: true},
+		Fenced:     {needsFence: true, limitsDrivers: true, setsCounter: true, sellsUnits: true},
 		Decrement:  {writesAnyway: true, sellsUnits: true},
-		Unique:     {checksLimit: true, setsCounter: true, writesAnyway: true},
+		Unique:     {limitsDrivers: true, setsCounter: true, writesAnyway: true},
 	}
 	for _, g := range Guards {
-		got := facts{g.NeedsFence(), g.LooksFirst(), Claim{Stock: 1}.checksLimit(g), g.setsCounter(), g.writesAnyway(), g.RefusesUnits(2) == ""}
+		got := facts{g.NeedsFence(), g.LooksFirst(), g.LimitsDrivers(), g.setsCounter(), g.writesAnyway(), g.RefusesUnits(2) == ""}
 		if known, ok := want[g]; !ok || got != known {
 			t.Errorf("properties of the guard %s: %+v, want %+v", g, got, known)
 		}
 		if g.RefusesUnits(1) != "" || (g.Shows() == catalog.FenceAtWrite) != (g == FenceWrite) || (g.Shows() == 0) == (g == FenceWrite) {
 			t.Errorf("%s: refuses one unit, %q; shows %v", g, g.RefusesUnits(1), g.Shows())
-		}
-		if (Claim{PerDriver: 1}).checksLimit(g) {
-			t.Errorf("%s: the write checks the limit per driver for an order of one unit", g)
 		}
 		if parsed, err := ParseGuard(string(g)); err != nil || parsed != g {
 			t.Errorf("%s is read as %s, %v", g, parsed, err)
