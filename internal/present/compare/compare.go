@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/measure/stat"
 
 	"golang.org/x/perf/benchmath"
 )
@@ -203,9 +204,7 @@ func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
 }
 
-func medianOf(values []float64) float64 {
-	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
-}
+func medianOf(values []float64) float64 { return stat.Median(values).Median }
 
 // measure returns the median of values with its confidence interval. If there are no values, both
 // are nil.
@@ -213,10 +212,10 @@ func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}
 	}
-	s := benchmath.AssumeNothing.Summary(sample(values), 0.95)
-	m := Measured{N: len(values), Median: &s.Center}
-	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) {
-		m.Low, m.High = &s.Lo, &s.Hi
+	x := stat.Median(values)
+	m := Measured{N: len(values), Median: &x.Median}
+	if len(values) >= stat.Enough {
+		m.Low, m.High = &x.Low, &x.High
 	}
 	return m
 }
