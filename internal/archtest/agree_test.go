@@ -10,6 +10,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
+	_ "grablab/internal/grab/lock/peers" // registers the libraries in lock.Peers
 	"grablab/internal/measure/experiment"
 	"grablab/internal/testbed/fault"
 )
@@ -130,6 +131,9 @@ func TestReferenceMatrixAgrees(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if len(strategies) == 0 {
+				t.Fatal("there is no strategy to compare")
 			}
 			matrixAgrees(t, run, strategies, func(f catalog.Fault) bool { return f.OnTopology(catalog.SingleRedis) })
 		})
