@@ -308,8 +308,6 @@ func TestLocksOfASession(t *testing.T) {
 		"SELECT GET_LOCK|SELECT orders|INSERT wins|SELECT RELEASE_LOCK":                                                            true,
 		"SELECT GET_LOCK|BEGIN|SELECT drivers|COMMIT|SELECT orders|INSERT wins":                                                    true,
 		"BEGIN|SELECT orders FOR UPDATE|INSERT wins|COMMIT":                                                                        true,
-		"BEGIN|SELECT orders FOR SHARE|UPDATE orders|INSERT wins|COMMIT":                                                           true,
-		"BEGIN|SELECT drivers FOR SHARE|COMMIT|SELECT orders|INSERT wins":                                                          false,
 		"BEGIN|SELECT PG_ADVISORY_XACT_LOCK|SELECT orders|INSERT wins|COMMIT":                                                      true,
 		"INSERT locks|BEGIN|SELECT wins_seq FOR UPDATE|COMMIT|SELECT orders|INSERT wins|DELETE locks":                              false,
 		"BEGIN|SELECT PG_TRY_ADVISORY_XACT_LOCK|COMMIT|SELECT orders|INSERT wins":                                                  false,

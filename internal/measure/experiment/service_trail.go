@@ -219,7 +219,7 @@ func (t trail) holdsLedger(c control.Call, before bool) bool {
 			before = false
 		case verb == "LOCK": // the statement's name does not contain the table
 			before = true
-		case isWrite(s) && table == t.ledger, mysql && (table == t.ledger+wire.ForUpdate || table == t.ledger+wire.ForShare):
+		case isWrite(s) && table == t.ledger, mysql && table == t.ledger+wire.ForUpdate:
 			before = true
 		}
 	}
@@ -561,14 +561,9 @@ func statements(calls ...control.Call) (all []string) {
 // lockFunctions matches statements that acquire a lock in the database, and unlockFunctions matches
 // statements that release one.
 var (
-	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|^LOCK |` + wire.ForUpdate + `$|` + wire.ForShare + `$`)
+	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|^LOCK |` + wire.ForUpdate + `$`)
 	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$|^UNLOCK `)
 )
-
-// locksRow reports whether a statement with this name reads a row and locks it.
-func locksRow(name string) bool {
-	return strings.HasSuffix(name, wire.ForUpdate) || strings.HasSuffix(name, wire.ForShare)
-}
 
 func locks(c control.Call) bool { return slices.ContainsFunc(statements(c), lockFunctions.MatchString) }
 func unlocks(c control.Call) bool {
@@ -597,7 +592,7 @@ func (t trail) locksSession() bool {
 			case releaseAll.MatchString(s): // a connection pool may do this with a connection that has no lock
 			case unlockFunctions.MatchString(s):
 				inSession = false
-			case locksRow(s) || strings.Contains(s, "_XACT_LOCK"):
+			case strings.HasSuffix(s, wire.ForUpdate) || strings.Contains(s, "_XACT_LOCK"):
 				inTransaction = true
 			case lockFunctions.MatchString(s):
 				inSession = true
@@ -635,7 +630,7 @@ var releaseAll = regexp.MustCompile(`^SELECT (RELEASE_ALL_LOCKS|(?i:pg_advisory_
 // reads reports whether a call reads a table but writes to none.
 func reads(c control.Call) bool {
 	return !writes(c) && slices.ContainsFunc(statements(c), func(s string) bool {
-		return strings.HasPrefix(s, "SELECT ") && (locksRow(s) || !lockFunctions.MatchString(s) && !unlockFunctions.MatchString(s))
+		return strings.HasPrefix(s, "SELECT ") && (strings.HasSuffix(s, wire.ForUpdate) || !lockFunctions.MatchString(s) && !unlockFunctions.MatchString(s))
 	})
 }
 

@@ -75,7 +75,7 @@ var rowVerbs = []string{"CALL", "COPY", "DELETE", "EXECUTE", "INSERT", "LOAD", "
 func mayAwaitRows(text string) bool {
 	return slices.ContainsFunc(strings.Split(text, wire.Joint), func(s string) bool {
 		verb, _, _ := strings.Cut(s, " ")
-		return slices.Contains(rowVerbs, verb) || s == wire.DoBlock || strings.HasSuffix(s, wire.ForUpdate) || strings.HasSuffix(s, wire.ForShare) || strings.HasSuffix(s, wire.Stored)
+		return slices.Contains(rowVerbs, verb) || s == wire.DoBlock || strings.HasSuffix(s, wire.ForUpdate) || strings.HasSuffix(s, wire.Stored)
 	})
 }
 

@@ -101,7 +101,7 @@ func TestAwaitsDatabase(t *testing.T) {
 		}
 		for text, want := range map[string]bool{
 			"SELECT SLEEP": false, "SELECT PG_ADVISORY_LOCK": false, "SELECT orders": false, "COMMIT": false, "BEGIN + SELECT orders": false,
-			"SELECT orders FOR UPDATE": true, "SELECT orders FOR SHARE": true, "BEGIN + UPDATE orders": true, "SELECT GRAB()": true, "DO BLOCK": true, "INSERT wins": true,
+			"SELECT orders FOR UPDATE": true, "BEGIN + UPDATE orders": true, "SELECT GRAB()": true, "DO BLOCK": true, "INSERT wins": true,
 		} {
 			_ = in.wires.tap(t.Context(), wire.Event{Server: "db", Text: text}, func(context.Context) error {
 				if got := in.AwaitsDatabase(0); got != want {

@@ -408,8 +408,6 @@ func TestStatementText(t *testing.T) {
 		"/*!40101 SET NAMES utf8 */": "SET NAMES utf8", "/*M!100100 UPDATE a SET b = 1 */": "UPDATE a",
 		"INSERT orders VALUES (1)": "INSERT orders", "SELECT * FROM information_schema.tables": "SELECT information_schema",
 		"WITH c AS (SELECT id FROM b) UPDATE orders SET winner = 1": "UPDATE orders", "WITH c AS (": "WITH",
-		"SELECT status FROM orders WHERE id = 7 LOCK IN SHARE MODE": "SELECT orders FOR SHARE", "select id from orders for share of orders": "SELECT orders FOR SHARE",
-		"SELECT id FROM orders WHERE id = $1 FOR KEY SHARE":                 "SELECT orders",
 		"SELECT id FROM orders WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED": "SELECT orders FOR UPDATE", "SELECT * FROM pg_catalog.pg_type": "SELECT pg_catalog",
 		"WITH w AS (UPDATE orders SET s = 1 RETURNING id) SELECT id FROM w": "UPDATE orders",
 		"DO $$ BEGIN DELETE FROM a; END $$; COMMIT":                         "DO BLOCK + COMMIT",

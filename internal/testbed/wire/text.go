@@ -204,10 +204,12 @@ func selectName(words []string, lock string) string {
 			return "SELECT " + function
 		}
 	}
-	if table == "" {
+	switch {
+	case table == "":
 		return "SELECT"
+	case locksRows(words):
+		table += ForUpdate
 	}
-	table += rowLock(words)
 	if lock != "" { // the statement also reads a table
 		return lock + Joint + "SELECT " + table
 	}
@@ -257,7 +259,7 @@ func Tables(query string) (tables []string) {
 		}
 	}
 	_, first, _ := strings.Cut(statementText([]byte(query)), " ")
-	add(strings.TrimSuffix(strings.TrimSuffix(first, ForUpdate), ForShare))
+	add(strings.TrimSuffix(first, ForUpdate))
 	lists := false // whether a comma may separate two tables here
 	for i, w := range words {
 		switch from := strings.EqualFold(w, "FROM"); {
@@ -271,12 +273,8 @@ func Tables(query string) (tables []string) {
 	return catalog.Distinct(tables)
 }
 
-// ForUpdate ends the name of a SELECT that locks rows, and ForShare ends the name of one that shares its lock with other
-// readers. A transaction that writes to such a row waits for the other readers.
-const (
-	ForUpdate = " FOR UPDATE"
-	ForShare  = " FOR SHARE"
-)
+// ForUpdate ends the name of a SELECT that locks rows.
+const ForUpdate = " FOR UPDATE"
 
 // DoBlock is the name of a DO statement, which executes a code block in PostgreSQL.
 const DoBlock = "DO BLOCK"
@@ -303,17 +301,11 @@ func Begins(name string) bool {
 // Ends reports whether a statement with this name ends a transaction.
 func Ends(name string) bool { return name == "COMMIT" || name == "ROLLBACK" }
 
-// rowLock returns the end of the name of a SELECT with these words: ForUpdate, ForShare, or "" if it locks no rows. FOR KEY
-// SHARE does not count, because other transactions may still change the row's status.
-func rowLock(words []string) string {
+// locksRows reports whether a SELECT with these words locks rows, because it contains FOR UPDATE or
+// FOR NO KEY UPDATE.
+func locksRows(words []string) bool {
 	text := strings.ToUpper(strings.Join(words, " "))
-	switch {
-	case strings.Contains(text, ForUpdate), strings.Contains(text, " FOR NO KEY UPDATE"):
-		return ForUpdate
-	case strings.Contains(text, ForShare), strings.Contains(text, " LOCK IN SHARE MODE"):
-		return ForShare
-	}
-	return ""
+	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
 // mainStatement returns the part of a WITH statement that gives the statement its name. This is the
