@@ -26,8 +26,8 @@ func TestMarkUnclaimed(t *testing.T) {
 	working := func(part time.Duration) func(*Config) {
 		return func(c *Config) { c.Faults, c.Work = []catalog.Fault{catalog.Latency}, c.TTL*part/10 }
 	}
-	waiting := func(part time.Duration) func(*Config) {
-		return func(c *Config) { working(1)(c); c.Wait = c.TTL * part / 10 }
+	waiting := func(actors int, part time.Duration) func(*Config) {
+		return func(c *Config) { working(1)(c); c.Actors, c.Wait = actors, c.TTL*part/10 }
 	}
 	restart := func(c *Config) { c.Faults = []catalog.Fault{catalog.RedisRestart} }
 	twoFaults := func(c *Config) {
@@ -61,9 +61,11 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "a late reply, and work that outlasts half of the lease", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(6)},
 		{name: "a late reply, and work that outlasts half of a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: working(6), unclaimed: true},
 		{name: "a late reply, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(4), unclaimed: true},
-		{name: "a reply that may arrive as the lease ends, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(9)},
-		{name: "a reply that must arrive before the lease ends, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(8), unclaimed: true},
-		{name: "a reply that may arrive as a renewed lease ends", strategy: "watchdog", property: catalog.OneWinner, step: late, change: waiting(9), unclaimed: true},
+		{name: "a reply that is late for as long as another driver waits", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(2, 10)},
+		{name: "a reply that cannot be late for the whole lease", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(2, 9), unclaimed: true},
+		{name: "a reply that is late while two other drivers wait in turn", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(3, 5)},
+		{name: "a key that stays after a late reply", strategy: "setnx", property: catalog.NoResidue, step: late, change: waiting(2, 10), unclaimed: true},
+		{name: "a late reply and a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: waiting(2, 10), unclaimed: true},
 		{name: "work that takes half of the lease, and no late reply", strategy: "setnx", property: catalog.OneWinner, step: call, change: working(6), unclaimed: true},
 		{name: "a hang-up and a lost reply, after a clean-up that heeds the hang-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults},
 		{name: "a hang-up and a call sent twice, after the same clean-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: twice, change: twoFaults},

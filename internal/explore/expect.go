@@ -3,6 +3,7 @@ package explore
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
@@ -52,11 +53,11 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
-	v := claimsUnder(cfg, set, faults).all
-	if v != catalog.Safe && len(cfg.Properties) < len(Properties) || v == catalog.Unsafe && cfg.Actors <= cfg.Stock {
+	c := claimsUnder(cfg, set, faults)
+	if c.all != catalog.Safe && len(cfg.Properties) < len(Properties) || c.all == catalog.Unsafe && cfg.Actors <= cfg.Stock || c.byDelay {
 		return ""
 	}
-	return v
+	return c.all
 }
 
 // claims contains the verdicts that we expect for the order only, and for all properties together.
@@ -65,6 +66,7 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 type claims struct {
 	order, all catalog.Verdict
 	blocks     bool // whether a lock or a unit may stay behind, so that other drivers have to wait for it
+	byDelay    bool // whether the verdict on the order holds only if a grant arrives late enough
 }
 
 // blocking lists the properties that a lock may break only if a lock or a unit stays behind. A lease
@@ -88,15 +90,20 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	case cfg.Instances == 1 && s.Excludes == catalog.PerProcess:
 		return claims{}
 	}
-	// A late grant may leave less than half of the lease, or nothing if the driver waits that long.
-	leavesLittle := cfg.Work > cfg.TTL/2 || cfg.Work > 0 && cfg.Wait+cfg.Work >= cfg.TTL
-	if cfg.Work >= cfg.TTL || leavesLittle && slices.Contains(faults, catalog.Latency) {
+	late := slices.Contains(faults, catalog.Latency) // a late grant may leave less than half of the lease
+	if cfg.Work >= cfg.TTL || late && cfg.Work > cfg.TTL/2 {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the "slow" fault
 	}
 	c := claims{order: s.Expected(catalog.NoFault)}
 	for _, f := range faults {
 		c.order = worstFailing(c.order, Claimed(s, f, set.Stock))
 		c.blocks = c.blocks || mayBlock(s, f, set.Stock)
+	}
+	// The reply with a grant may be late for as long as other drivers wait. Then the lease may end during the work.
+	if late && cfg.Work > 0 && time.Duration(cfg.Actors-1)*cfg.Wait >= cfg.TTL {
+		before := c.order
+		c.order = worstFailing(c.order, Claimed(s, catalog.Slow, set.Stock))
+		c.byDelay = c.order != before
 	}
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
 	switch c.all = c.order; {
