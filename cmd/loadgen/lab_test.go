@@ -33,7 +33,7 @@ func TestLabUsage(t *testing.T) {
 	}
 }
 
-// TestLab checks that the lab prints its URL first, and runs a search and a matrix from its page. After a
+// TestLab checks that the lab prints its URL first, and runs a search from its page. After a
 // signal, it must stop with all its instances.
 func TestLab(t *testing.T) {
 	cmd := loadgen(t, "lab", "-addr", "127.0.0.1:0")

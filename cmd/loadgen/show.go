@@ -110,10 +110,11 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return nil
 }
 
-// isBenchmark reports whether a path is a file or folder of the bench command.
+// isBenchmark reports whether a path is a file of the bench command, or a folder that has only such a file.
 func isBenchmark(path string) bool {
-	_, err := os.Stat(filepath.Join(path, lockbench.File))
-	return err == nil || filepath.Base(path) == lockbench.File
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	return filepath.Base(path) == lockbench.File && exists(path) ||
+		exists(filepath.Join(path, lockbench.File)) && !exists(filepath.Join(path, report.File))
 }
 
 func isFolder(path string) bool {

@@ -278,12 +278,12 @@ func strategies(kind string) []choice {
 // check returns an error that wraps errBad if a stack of this kind cannot run with the settings.
 func (s Settings) check(kind string) error {
 	strategy, _ := lock.Find(s.Strategy)
-	choice := catalog.First(strategies(kind), func(c choice) bool { return c.Name == s.Strategy })
+	chosen := catalog.First(strategies(kind), func(c choice) bool { return c.Name == s.Strategy })
 	switch {
-	case choice.Name == "":
+	case chosen.Name == "":
 		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
-	case choice.Refused != "":
-		return fmt.Errorf("%w: %s: %s", errBad, s.Strategy, choice.Refused)
+	case chosen.Refused != "":
+		return fmt.Errorf("%w: %s: %s", errBad, s.Strategy, chosen.Refused)
 	case s.Guard != "" && !slices.Contains(order.Guards, s.Guard):
 		return fmt.Errorf("%w: there is no guard %.40q", errBad, s.Guard)
 	case s.Guard.NeedsFence() && !strategy.Fences:

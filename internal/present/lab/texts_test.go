@@ -25,10 +25,8 @@ import (
 var shownIn = []string{
 	"lab.go", "run.go", "sentences.go", "workshop.go: session atOnce inTurn", "server.go: withToken startHandler explore drawing handler",
 	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: Unmet",
-	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
-	"../report/words.go: findings cause errorKinds failures", "../report/explore_failure.go: remedy contradiction",
-	"../report/explore_page.go: answer headline", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
-	"../../testbed/fault/fault.go: Refused", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeRefusal judgeFailedAcquire judgeWrite judgeRelease judgeAnswer judgeReason judgeStored",
+	"../diagram/run.go", "../diagram/schedule.go", "../report/explore_failure.go: remedy contradiction",
+	"../report/explore_page.go: answer headline", "../report/explore.go: searched", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeRefusal judgeFailedAcquire judgeWrite judgeRelease judgeAnswer judgeReason judgeStored",
 	"../../explore/sim/property_wait.go: judgeOrder judgeWait", "../../explore/sim/property_end.go: judgeResidue judgeBusy judgeReleases judgeRemains judgeListeners",
 	"../../check/timeline.go: describe",
 }
@@ -169,7 +167,7 @@ func scripts(t *testing.T) (all string, texts map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(files, "index.html", "../diagram/diagram.js", "../report/cells.js", "../report/cells.html") {
+	for _, path := range append(files, "index.html", "../diagram/diagram.js") {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -263,7 +263,7 @@ function open(place, c) {
   if (c.mode) parts.push(modeCard(c.mode));
   else if (c.drawing) parts.push(el("p", {}, "No known failure mode explains this failure: look for the cause in the steps of the drawing."));
   if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault should strike: ${c.points.length}`), ...pointTables(c));
-  if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were broken"), el("ul", {}, ...c.checks.map((x) => { const [name] = x.split(":"); return el("li", {}, el("b", { class: "word" }, name), x.slice(name.length)); })));
+  if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were broken"), el("ul", {}, ...c.checks.map((x) => { const [name] = x.split(":"); return el("li", {}, el("b", {}, name), x.slice(name.length)); })));
   parts.push(el("h3", {}, "Figures"), figures(c));
   const charts = el("div", { class: "charts" });
   if (c.sold && list(c.sold.sold).some(drawable) && drawable(c.sold.slice_ms) && c.sold.slice_ms > 0) charts.append(soldOverTime(c, width));

@@ -91,7 +91,7 @@ func TestMissingFigures(t *testing.T) {
 				if strings.ContainsAny(shown, "0123456789") && !slices.Contains(counts, col.Name) {
 					t.Errorf("%s, %s %s: a %q cell without figures has %q", name, col.Group, col.Name, verdict, shown)
 				}
-				if verdict == catalog.NA && strings.Contains(shown, "?") && col.Name != "limited by" {
+				if verdict == catalog.NA && strings.Contains(shown, "?") && col.Name != "limited by" { // which shows ? if nothing limited the rate
 					t.Errorf("%s, %s %s: a cell that was not run has %q, as if the figure were unknown", name, col.Group, col.Name, shown)
 				}
 			}
