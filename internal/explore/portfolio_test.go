@@ -84,6 +84,9 @@ func TestThirdDriver(t *testing.T) {
 	cfg := portfolioOf(100, "setnx-del")
 	all := append([]explore.Part{{Config: cfg}}, explore.Portfolio(cfg)...)
 	last := slices.IndexFunc(all, func(p explore.Part) bool { return p.Name == afterDelete })
+	if last < 1 {
+		t.Fatalf("no part has the name %q", afterDelete)
+	}
 	for i, p := range all[:last+1] {
 		results, err := explore.Search(t.Context(), bubbleOf(t), p.Config, nil)
 		if err != nil {
