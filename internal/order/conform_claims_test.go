@@ -131,6 +131,12 @@ func guards(t *trial) {
 		t.row(after)
 		t.drivers(id, ledger...)
 	}
+	again := claim(t.create(1), winner, 0)
+	t.must(t.Claim(t.ctx, again, order.Guarded))
+	again.Token = "another"
+	if err := t.Claim(t.ctx, again, order.Guarded); !errors.Is(err, order.ErrTaken) || errors.Is(err, order.ErrLimit) {
+		t.failf("the winner grabs an order of one unit again: got error %v, want %v, because no limit per driver applies", err, order.ErrTaken)
+	}
 }
 
 // raise checks that a read with a fence raises the row's fence, and fails unless its fence is higher.

@@ -331,7 +331,7 @@ func TestCombineSharesRoundTrips(t *testing.T) {
 		trips.Store(0)
 		burst(4)
 		burst(7)
-		for trips.Load() < 5 {
+		for deadline := time.Now().Add(time.Second); trips.Load() < 5 && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 		burst(5)
