@@ -72,7 +72,7 @@ func (a approach) whereItWas(c *contest, m heldCalls) string {
 	if a.in.responses.isAnswered(c.affected) {
 		return "the grab had ended " + last
 	}
-	return "the grab was waiting " + last + ": if it was only slow, set a longer TTL"
+	return "the grab was waiting " + last + ": if it was only slow, set a longer -ttl or -lease"
 }
 
 // wasForwarded reports whether another instance probably handled the request. This is likely if the

@@ -230,6 +230,28 @@ func (in *injection) replyArrives() time.Duration {
 	return time.Duration(in.fault.RepliesAfter * float64(in.lease()))
 }
 
+// awaitQuiet waits until all drivers have their responses, or until time runs out. It sends more
+// drivers to orders for which too few have competed. In a user's service, it ends a delay of replies once the first reply
+// has arrived. A client that then makes more calls could otherwise read the order only after the contenders have written.
+func (s *strike) awaitQuiet(ctx context.Context) error {
+	began, co := time.Now(), s.contention()
+	err := until(ctx, co.contendFor(), func() (bool, error) {
+		claimed := s.in.claimed(ctx, s.contests)
+		err := errors.Join(co.gate().free(ctx, claimed), s.holds.noteNextCalls(ctx, s.contests))
+		if s.in.traits.reconnects && s.in.fault.RepliesAfter > 0 && time.Since(began) > s.in.replyArrives() {
+			err = errors.Join(err, s.heal(ctx))
+		}
+		co.noteEarly(claimed)
+		return every(s.contests, func(c *contest) bool {
+			if s.in.outlasts() && !s.in.responses.isAnswered(c.affected) && !co.awaitsOther(c) && !s.in.competed(c) {
+				co.sendAgain(c)
+			}
+			return !s.in.fault.Lasts && s.in.responses.isAnswered(c.affected) && !slices.ContainsFunc(c.contenders, s.in.responses.isPending)
+		}), err
+	})
+	return errors.Join(err, co.noteTries(ctx))
+}
+
 // cancelUnawaited discards the injection for orders whose client gave up the call before its delayed
 // reply arrived. A client that gives up well before the lease ends never accepts a late reply, so its
 // injection counts. A client that makes its next call has given up the call before, even if the whole

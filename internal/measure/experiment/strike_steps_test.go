@@ -319,7 +319,7 @@ func TestWhereAMissedDriverWas(t *testing.T) {
 				in.responses.add(c.affected, response{})
 				want = "the grab had ended " + want
 			} else {
-				want = "the grab was waiting " + want + ": if it was only slow, set a longer TTL"
+				want = "the grab was waiting " + want + ": if it was only slow, set a longer -ttl or -lease"
 			}
 			if got := (approach{in: in}).whereItWas(c, m); got != want {
 				t.Errorf("%q, want %q", got, want)
