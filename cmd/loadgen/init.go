@@ -271,8 +271,8 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// valuesOf returns all strings and numbers in a JSON response. The keys are the parts that a rule can
-// name, such as json:.code.
+// valuesOf returns all values in a JSON response except objects, each as JSON text. The keys are the parts
+// that a rule can name, such as json:.code.
 func valuesOf(body []byte) map[string]string {
 	all := map[string]string{}
 	var doc any

@@ -110,7 +110,7 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return nil
 }
 
-// isBenchmark reports whether a path is a file of the bench command, or a folder that has only such a file.
+// isBenchmark reports whether a path is a bench.json, or a folder that has a bench.json but no run.json.
 func isBenchmark(path string) bool {
 	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
 	return filepath.Base(path) == lockbench.File && exists(path) ||

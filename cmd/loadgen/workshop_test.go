@@ -378,8 +378,8 @@ func TestWorkshopCosts(t *testing.T) {
 	}
 }
 
-// TestWorkshopOfThePage checks that the page can open a session in every language, and that an unknown language is an
-// error and not a session without texts.
+// TestWorkshopOfThePage checks that the page can open a session in every language. For an unknown language, it
+// must return an error instead of a session without texts.
 func TestWorkshopOfThePage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	open := (&labSettings{kind: stack.Embedded}).workshopOf()

@@ -112,8 +112,8 @@ var (
 	sourcePath  = regexp.MustCompile("`((?:internal|cmd)/[^`]+)`")
 )
 
-// samples maps the title of each recipe to patterns. One of them matches in any code that someone added by
-// following the recipe. Patterns contain no operators except \b.
+// samples maps the title of each recipe to patterns. A file that someone changed to follow the recipe matches
+// at least one of them. Patterns contain no operators except \b.
 var samples = map[string][]string{
 	"A strategy":         {`\bsetnxDriverID\b`, `"setnx-driverid"`},
 	"A fault":            {`\bredisFull\b`, `\bRedisFull\b`},

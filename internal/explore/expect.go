@@ -47,7 +47,8 @@ func Claimed(s lock.Strategy, f catalog.Fault, units int) catalog.Verdict {
 }
 
 // claimed returns the verdict that the registry predicts for a search. It returns "" if the search
-// checks too few properties, or has too few actors, to find every expected failure.
+// checks too few properties, or has too few actors, to find every expected failure. It also returns ""
+// if the verdict on the order depends on how late a grant arrives.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {

@@ -307,20 +307,20 @@ func TestFindingsByDefinition(t *testing.T) {
 	}
 }
 
-// repeatedly is a worker that breaks a property after its process has ended in an earlier execution. It also counts how
+// lateBreaker is a worker that breaks a property after its process has ended in an earlier execution. It also counts how
 // often the search tells it about each state.
-type repeatedly struct {
+type lateBreaker struct {
 	bounded
 	told map[Fingerprint]int
 }
 
-func (w repeatedly) Update(news Visited) {
+func (w lateBreaker) Update(news Visited) {
 	for state := range news {
 		w.told[state]++
 	}
 }
 
-func (w repeatedly) Execute(task Task) (*Trace, error) {
+func (w lateBreaker) Execute(task Task) (*Trace, error) {
 	t, err := w.bounded.Execute(task)
 	if w.dies > 0 && w.run > w.dies {
 		t.Broken = []Violation{{Property: "property", Step: len(t.Steps)}}
@@ -328,14 +328,14 @@ func (w repeatedly) Execute(task Task) (*Trace, error) {
 	return t, err
 }
 
-// TestEndStaysKnown lets each execution of random trees end its process, while all later ones break a property. The search
-// must stay incomplete, and say why.
+// TestEndStaysKnown lets each execution of random trees end its process, while all later ones break a property.
+// The search must stay incomplete, and say why.
 func TestEndStaysKnown(t *testing.T) {
 	for seed := range uint64(4) {
 		bounds := Cost{1, 1}
 		total := (&tree{seed: seed, depth: 3}).leaves(nil, bounds)
 		for n := 1; n <= total; n++ {
-			w := repeatedly{bounded{&tree{seed: seed, depth: 3, dies: n}, bounds}, map[Fingerprint]int{}}
+			w := lateBreaker{bounded{&tree{seed: seed, depth: 3, dies: n}, bounds}, map[Fingerprint]int{}}
 			cfg := Config{Bounds: bounds, Properties: []string{"property"}, Kind: func(Violation, []schedule.Step) string { return "" }}
 			s, err := New(cfg, Visited{}).Run(t.Context(), []Worker{w}, nil)
 			if err != nil {
@@ -348,13 +348,13 @@ func TestEndStaysKnown(t *testing.T) {
 	}
 }
 
-// TestWorkersLearnStatesOnce checks that the search tells a worker about each state once. A state that is later reached at
-// a lower cost or in fewer steps would be told again, but a tree has no such state.
+// TestWorkersLearnStatesOnce checks that the search tells a worker about each state once. The search would repeat
+// a state that it later reaches at a lower cost or in fewer steps, but a tree has no such state.
 func TestWorkersLearnStatesOnce(t *testing.T) {
 	bounds := Cost{2, 2}
 	most, states := 0, 0
 	for seed := range uint64(4) {
-		w := repeatedly{bounded{&tree{seed: seed, depth: 7}, bounds}, map[Fingerprint]int{}}
+		w := lateBreaker{bounded{&tree{seed: seed, depth: 7}, bounds}, map[Fingerprint]int{}}
 		if _, err := New(Config{Bounds: bounds, Properties: []string{"property"}, Schedules: 2000}, Visited{}).Run(t.Context(), []Worker{w}, nil); err != nil {
 			t.Fatal(err)
 		}

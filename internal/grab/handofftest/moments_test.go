@@ -297,8 +297,9 @@ func (c timedConn) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
-// TestCombineSharesRoundTrips sends requests in three bursts. The second one comes while the first four requests are in
-// flight, and the third one while the requests of the second share a round trip. Each later burst must share one.
+// TestCombineSharesRoundTrips sends requests in three bursts. The second burst comes while the first four
+// requests are in flight. The third comes while the requests of the second share a round trip. The requests of
+// each of these two bursts must share one round trip.
 func TestCombineSharesRoundTrips(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		var trips atomic.Int64

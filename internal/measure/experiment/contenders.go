@@ -26,7 +26,7 @@ type contention struct {
 
 func (s *strike) contention() contention { return contention{s.in, s.contests, s.holds} }
 
-// contending returns the step of a test in which the contenders do something.
+// contending turns a method of contention into a step of a test.
 func contending(do func(contention, context.Context) error) step {
 	return func(s *strike, ctx context.Context) error { return do(s.contention(), ctx) }
 }
@@ -92,8 +92,8 @@ func (s contention) giveUp(ctx context.Context, c *contest) error {
 	return s.holds.releaseDriver(ctx, c)
 }
 
-// neverExpires reports whether the lock of a user's service lasts as long as its driver is stopped: the user says so, or a
-// database session holds the lock, and no Redis key with a TTL is part of it.
+// neverExpires reports whether the lock of a user's service lasts as long as its driver is stopped. This is so if
+// the user says it, or if a database session holds the lock and no Redis key with a TTL is part of it.
 func (s contention) neverExpires() bool {
 	t := s.in.trail.service
 	return s.in.w.cfg.Target.NoExpiry || t != nil && !t.leased && s.in.trail.locksSession()
@@ -228,8 +228,8 @@ func (s contention) noteTries(ctx context.Context) (err error) {
 	return err
 }
 
-// allRefused reports whether the lock has refused every contender so far. Such a driver may read the order, and count its try
-// in the same table, although it never had the lock.
+// allRefused reports whether the lock has refused every contender so far. A refused driver may read the order,
+// and count its try in the same table, although it never had the lock.
 func (s contention) allRefused(c *contest) bool {
 	return len(c.contenders) > 0 && !slices.ContainsFunc(c.contenders, func(r load.Request) bool {
 		a, answered := s.in.responses.of(r)

@@ -234,10 +234,11 @@ func TestDoubtAtMoments(t *testing.T) {
 	}
 }
 
-// TestDriversPassUntilTheFaultEnds checks that a contender counts as having got past the lock if it sends the winner's write
-// at any time before the fault ends. This may come only after the affected driver has given up. A driver that writes
-// without reading the order may have been refused, and only counts its tries. If every driver is told that the lock is busy,
-// even a driver that reads the order and writes was refused. keepCompeting sends another driver, who may pass.
+// TestDriversPassUntilTheFaultEnds checks that a contender counts as having got past the lock if it sends the
+// winner's write at any time before the fault ends. This may come only after the affected driver has given up. A
+// driver that writes without reading the order may have been refused, and only counts its tries. If every driver is
+// told that the lock is busy, even a driver that reads the order and writes was refused. keepCompeting sends another
+// driver, who may pass.
 func TestDriversPassUntilTheFaultEnds(t *testing.T) {
 	for n, step := range []step{contending(contention.await), (*strike).awaitQuiet, contending(contention.keepCompeting)} {
 		for kind := range 16 {

@@ -500,10 +500,9 @@ func TestRunsByDefinition(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfAModelAreTrue injects faults into 16 kinds of model services, and in make prove into all 32. At any speed of the
-// machine, a service that wrote two winners of an order must not be called safe. A service that never
-// wrote two winners must not be called unsafe. The double-grabs of each service must be counted
-// correctly.
+// TestVerdictsOfAModelAreTrue injects faults into 16 kinds of model services, and in make prove into all 32. At any
+// speed of the machine, a service that wrote two winners of an order must not be called safe. A service that never
+// wrote two winners must not be called unsafe. The double-grabs of each service must be counted correctly.
 func TestVerdictsOfAModelAreTrue(t *testing.T) {
 	t.Parallel()
 	faults := []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.RedisRestart, catalog.Partition}

@@ -240,9 +240,9 @@ func (b breakpoints) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// hitOther reports whether the affected driver won so soon after a statement was stopped that this statement cannot be
-// its own. A client that gives up a statement, and repeats it, needs more time. A service may answer without waiting for
-// a statement that follows the write of the winner, so such a statement does not count.
+// hitOther reports whether the affected driver won so soon after a statement was stopped that this statement cannot
+// be its own. A client that gives up a statement, and repeats it, needs more time. A service may answer without
+// waiting for a statement that follows the write of the winner, so such a statement does not count.
 func (b breakpoints) hitOther(c *contest) bool {
 	t := b.in.trail
 	a, _ := b.in.responses.of(c.affected)

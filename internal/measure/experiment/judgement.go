@@ -105,10 +105,10 @@ func (j judgement) overwritten() string {
 	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query. If the service deletes the row of a second grab, add -compensation", e.Ledger[i].Driver)
 }
 
-// outlived explains that the lock may live longer than the lease, because no other driver got past it while the fault
-// delayed a driver beyond its lease. It returns "" if one did, or if the lock lasts as long as a database session, or never
-// expires. It also returns "" if the service may have renewed the lock during the fault, or if an open transaction or the
-// fault itself may have blocked the others' writes.
+// outlived explains that the lock may live longer than the lease, because no other driver got past it while the
+// fault delayed a driver beyond its lease. It returns "" if one did, or if the lock lasts as long as a database
+// session, or never expires. It also returns "" if the service may have renewed the lock during the fault, or if
+// an open transaction or the fault itself may have blocked the others' writes.
 func (j judgement) outlived() string {
 	t := j.in.trail
 	switch {
@@ -147,8 +147,8 @@ func (j judgement) outlivedMoments() string {
 	return text
 }
 
-// inDoubt reports whether a contest with running targets shows nothing, because their lock may have lived longer than the
-// fault, and so may have refused all other drivers.
+// inDoubt reports whether a contest with running targets shows nothing, because their lock may have lived longer
+// than the fault, and so may have refused all other drivers.
 func (j judgement) inDoubt(c *contest) bool {
 	if !j.in.w.cfg.byTime() || j.in.w.fleet.Known() || j.in.w.cfg.Target.NoExpiry || !j.in.outlasts() || !c.struck || c.passed || c.endedInTime || j.wasSold(c) {
 		return false
@@ -253,8 +253,8 @@ func (j judgement) row(at fault.Point) Point {
 	return p
 }
 
-// couldFail reports whether the contests at a point could have shown a failure: enough drivers competed in each of them, and
-// the evidence shows each winner.
+// couldFail reports whether the contests at a point could have shown a failure. For this, enough drivers must have
+// competed in each of them, and the evidence must show each winner.
 func (j judgement) couldFail(at fault.Point, contests []*contest) bool {
 	e := j.evidence
 	var missing []check.Pair // grabs that the user's service has promised, but not written

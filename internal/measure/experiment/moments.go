@@ -61,11 +61,12 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// timed injects a fault into running targets. Their calls are unknown, so it chooses moments of a request instead of points.
-type timed struct{ in *injection }
+// timedInjection injects a fault into running targets. Their calls are unknown, so it chooses moments of a
+// request instead of points.
+type timedInjection struct{ in *injection }
 
 // strike injects the fault at several moments of a request, each time with a new order.
-func (t timed) strike(ctx context.Context) (m measured, err error) {
+func (t timedInjection) strike(ctx context.Context) (m measured, err error) {
 	moments, err := t.chooseMoments(ctx)
 	if err != nil {
 		return m, err
@@ -80,7 +81,7 @@ func (t timed) strike(ctx context.Context) (m measured, err error) {
 // chooseMoments measures how long a normal request takes, and returns the times after the start of a
 // request at which to inject the fault. It also checks that the process that the user named serves
 // the requests.
-func (t timed) chooseMoments(ctx context.Context) (moments []time.Duration, err error) {
+func (t timedInjection) chooseMoments(ctx context.Context) (moments []time.Duration, err error) {
 	lease, err := t.in.w.fleet.Use(ctx, t.in.strategy.Name)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (t timed) chooseMoments(ctx context.Context) (moments []time.Duration, err 
 
 // timeGrab returns how long a normal request takes. It measures several requests and returns the
 // shortest duration, so that even the last injection comes while the request is running.
-func (t timed) timeGrab(ctx context.Context) (time.Duration, error) {
+func (t timedInjection) timeGrab(ctx context.Context) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
 		id, began := t.in.spare+1+n, time.Now()
@@ -148,7 +149,7 @@ func (t timed) timeGrab(ctx context.Context) (time.Duration, error) {
 
 // checkAlone returns an error if another process serves requests at the same port, because the fault would hit only one
 // of them.
-func (t timed) checkAlone(pid int) error {
+func (t timedInjection) checkAlone(pid int) error {
 	u, err := url.Parse(t.in.struck.URL)
 	if err != nil {
 		return err
@@ -162,7 +163,7 @@ func (t timed) checkAlone(pid int) error {
 
 // checkServes returns an error if requests get responses even while the process is stopped. It
 // tries several times, because a busy machine may stop a process late.
-func (t timed) checkServes(ctx context.Context, took time.Duration, pid int) error {
+func (t timedInjection) checkServes(ctx context.Context, took time.Duration, pid int) error {
 	for range stopTries {
 		answered, err := t.answersWhileStopped(ctx, took)
 		if err != nil || !answered {
@@ -174,7 +175,7 @@ func (t timed) checkServes(ctx context.Context, took time.Duration, pid int) err
 
 // answersWhileStopped stops the process briefly, and reports whether a request gets a response
 // meanwhile.
-func (t timed) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
+func (t timedInjection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
 	if err := t.in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
 	}
@@ -197,7 +198,7 @@ func (t timed) answersWhileStopped(ctx context.Context, took time.Duration) (ans
 
 // strikeAtMoments injects the fault at each of the chosen times after the start of a request. If a
 // request has already ended by then, it retries with another order.
-func (t timed) strikeAtMoments(ctx context.Context, moments []time.Duration) error {
+func (t timedInjection) strikeAtMoments(ctx context.Context, moments []time.Duration) error {
 	for i, p := range t.in.points {
 		for try := 1; ; try++ {
 			if err := t.in.withoutFault(ctx); err != nil {

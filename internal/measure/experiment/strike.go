@@ -225,20 +225,21 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 	return nil
 }
 
-// replyArrives returns how long the fault delays a reply.
-func (in *injection) replyArrives() time.Duration {
+// delayOfReply returns how long the fault delays a reply.
+func (in *injection) delayOfReply() time.Duration {
 	return time.Duration(in.fault.RepliesAfter * float64(in.lease()))
 }
 
 // awaitQuiet waits until all drivers have their responses, or until time runs out. It sends more
-// drivers to orders for which too few have competed. In a user's service, it ends a delay of replies once the first reply
-// has arrived. A client that then makes more calls could otherwise read the order only after the contenders have written.
+// drivers to orders for which too few have competed. In a user's service, it ends a delay of replies once the
+// first reply has arrived. A client that then makes more calls could otherwise read the order only after the
+// contenders have written.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	began, co := time.Now(), s.contention()
 	err := until(ctx, co.contendFor(), func() (bool, error) {
 		claimed := s.in.claimed(ctx, s.contests)
 		err := errors.Join(co.gate().free(ctx, claimed), s.holds.noteNextCalls(ctx, s.contests))
-		if s.in.traits.reconnects && s.in.fault.RepliesAfter > 0 && time.Since(began) > s.in.replyArrives() {
+		if s.in.traits.reconnects && s.in.fault.RepliesAfter > 0 && time.Since(began) > s.in.delayOfReply() {
 			err = errors.Join(err, s.heal(ctx))
 		}
 		co.noteEarly(claimed)
@@ -264,7 +265,7 @@ func (s *strike) cancelUnawaited(context.Context) error {
 		if !c.movedOnAt.IsZero() {
 			waited = min(waited, c.movedOnAt.Sub(c.heldSince))
 		}
-		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < s.in.replyArrives() {
+		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < s.in.delayOfReply() {
 			s.in.cancelStrike(c, "the client gave up the call before its delayed reply arrived: "+longerTimeout)
 		}
 	}

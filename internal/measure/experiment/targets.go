@@ -291,8 +291,8 @@ func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 // ifLost is the advice about responses that match no rule.
 const ifLost = ". If these responses mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again. If they limit the rate of requests, turn this limit off for the test"
 
-// unmatched quotes the responses that match no rule, and adds advice. It returns "" if there are none. Under a fault, they
-// may need no rule.
+// unmatched quotes the responses that match no rule, and adds advice. It returns "" if there are none. Under
+// a fault, it adds that the fault may be the reason.
 func (a *accounting) unmatched(f catalog.Fault) string {
 	if a == nil || a.shape == nil || a.shape == target.Own {
 		return ""

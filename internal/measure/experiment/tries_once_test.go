@@ -141,9 +141,9 @@ func TestCancelUnawaited(t *testing.T) {
 	}
 }
 
-// TestDelayEndsWithItsFirstReply checks that a delay of replies ends when the first reply has arrived at a user's service,
-// and not before. The client may make more calls before it works, and other drivers must not write in the meantime. For our
-// own locks, the delay lasts.
+// TestDelayEndsWithItsFirstReply checks that a delay of replies ends when the first reply has arrived at a user's
+// service, and not before. The client may make more calls before it works, and other drivers must not write in the
+// meantime. For our own locks, the delay lasts.
 func TestDelayEndsWithItsFirstReply(t *testing.T) {
 	const lease = time.Second
 	latency, err := fault.Find(catalog.Latency)

@@ -34,8 +34,8 @@ func TestOtherFailures(t *testing.T) {
 	}
 }
 
-// TestMarkOfALoss checks that the table of a schedule marks each step that breaks the property, and no later step.
-func TestMarkOfALoss(t *testing.T) {
+// TestMarksOfBrokenSteps checks that the table of a schedule marks each step that breaks the property, and no later step.
+func TestMarksOfBrokenSteps(t *testing.T) {
 	actors := []schedule.Actor{{Name: "A", Instance: 1}}
 	for n := range 1 << 5 {
 		var moments []explore.Moment
@@ -79,8 +79,9 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestMissingFigures checks that every column shows a cell without figures as unknown, or as not applicable if it was not
-// run. No column may show 0 for a figure that was not measured, except for counts that are part of every cell.
+// TestMissingFigures checks that every column shows a cell without figures as unknown, or as not applicable if it
+// was not run. No column may show 0 for a figure that was not measured, except for counts that are part of every
+// cell.
 func TestMissingFigures(t *testing.T) {
 	counts := []string{"runs"}
 	for _, verdict := range []catalog.Verdict{catalog.Safe, catalog.Unsafe, catalog.Unknown, catalog.NA, ""} {

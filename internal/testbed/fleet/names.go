@@ -209,8 +209,8 @@ func withoutNumbers(text string) string {
 	return replaceNumbers(text, func(string) string { return anyNumber })
 }
 
-// CommonName returns a common name for two different calls to a lock server, with {n} or {token} where their keys differ. If
-// the calls differ in anything but the numbers or the tokens in their keys, ok is false.
+// CommonName returns a common name for two different calls to a lock server, with {n} or {token} where their keys
+// differ. If the calls differ in anything but the numbers or the tokens in their keys, ok is false.
 func CommonName(a, b string) (name string, ok bool) {
 	if name = withoutNumbers(a); name == withoutNumbers(b) {
 		return name, true

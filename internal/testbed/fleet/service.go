@@ -85,8 +85,8 @@ func parseCommand(text string, names []string) (s Service, err error) {
 	return s, nil
 }
 
-// These patterns match parts of a command: the beginning of an environment variable, a word, a quoted or escaped part of
-// a word, and an escaped character.
+// These patterns match parts of a command: the beginning of an environment variable, a word, a quoted or escaped
+// part of a word, and an escaped character.
 var (
 	assignment = regexp.MustCompile(`^\w+=`)
 	shellWord  = regexp.MustCompile(`(?s)(?:[^ \t\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+`)

@@ -36,8 +36,8 @@ func Accepts(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis returns a Redis server's version, and an ID that changes on each start. The entry is the server's address, or
-// NAME@ADDR if a Sentinel watches the server.
+// askRedis returns a Redis server's version, and an ID that changes on each start. The entry is the server's
+// address, or NAME@ADDR if a Sentinel watches the server.
 func askRedis(ctx context.Context, entry string) (serverInfo, error) {
 	addr, err := resolve(ctx, entry)
 	if err != nil {

@@ -194,8 +194,8 @@ func command(args [][]byte, count int) (m message, err error) {
 // maxArgs limits how many arguments of a command the proxy reads to find a name for it.
 const maxArgs = 16
 
-// argsIn returns how many words the first line of a command announces, and up to maxArgs of its arguments, but only those
-// that have arrived completely.
+// argsIn returns up to maxArgs arguments of a command, and how many words its first line announces. It leaves
+// out arguments that have not arrived completely.
 func argsIn(data []byte) (args [][]byte, count int) {
 	count, rest, _ := sizeLine(data)
 	for len(args) < maxArgs {

@@ -182,8 +182,8 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
-// selectName returns the name of a SELECT from the words after the verb. lock is the name of a call in the statement that
-// acquires or releases a lock, or "" if there is none.
+// selectName returns the name of a SELECT from the words after the verb. If the statement calls a function that
+// acquires or releases a lock, lock is the name of that call. Otherwise, lock is "".
 func selectName(words []string, lock string) string {
 	from, call := fromClause(words), words // as in SELECT GET_LOCK(…)
 	table := cmp.Or(after(from, ""), after(words, "FROM"))

@@ -532,8 +532,8 @@ func TestCommandText(t *testing.T) {
 	}
 }
 
-// TestKindOfPushMessages reads the kind of messages of which only a part has arrived, for every length of this part. The
-// kind must be unknown until enough data has arrived, and must not change when more arrives.
+// TestKindOfPushMessages reads the kind of messages of which only a part has arrived, for every length of this
+// part. The kind must be unknown until enough data has arrived, and must not change when more arrives.
 func TestKindOfPushMessages(t *testing.T) {
 	for message, want := range map[string]string{
 		"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n":         "subscribe",
