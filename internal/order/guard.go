@@ -94,6 +94,9 @@ func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g ==
 // check it.
 func (g Guard) LimitsDrivers() bool { return !g.LooksFirst() && g != Decrement }
 
+// checksLimit reports whether the write itself checks how many units the driver already has.
+func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && g.LimitsDrivers() }
+
 // judgeLimit returns ErrLimit if the driver already has the maximum number of units. If the ledger
 // already contains this write, it returns ErrTaken, so that a repeated write has no effect (failure
 // mode F33).

@@ -203,7 +203,7 @@ func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 
 	row := t.m.orders[c.Order-1]
-	if c.Stock > 0 && g.LimitsDrivers() {
+	if c.checksLimit(g) {
 		if err := c.judgeLimit(t.m.rowsOf(c.Order, c.Driver)); err != nil {
 			return err
 		}

@@ -32,6 +32,9 @@ func TestFactsOfGuards(t *testing.T) {
 		if g.RefusesUnits(1) != "" || (g.Shows() == catalog.FenceAtWrite) != (g == FenceWrite) || (g.Shows() == 0) == (g == FenceWrite) {
 			t.Errorf("%s: refuses one unit, %q; shows %v", g, g.RefusesUnits(1), g.Shows())
 		}
+		if (Claim{PerDriver: 1}).checksLimit(g) || (Claim{Stock: 1}).checksLimit(g) != g.LimitsDrivers() {
+			t.Errorf("%s: the write must check the limit per driver only for an order of several units", g)
+		}
 		if parsed, err := ParseGuard(string(g)); err != nil || parsed != g {
 			t.Errorf("%s is read as %s, %v", g, parsed, err)
 		}

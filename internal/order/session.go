@@ -171,7 +171,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if up.Error != nil {
 		return fmt.Errorf("order: claim: %w", up.Error)
 	}
-	if c.Stock > 0 && g.LimitsDrivers() { // the UPDATE has locked the row, so no other claim can change the driver's units meanwhile
+	if c.checksLimit(g) { // the UPDATE has locked the row, so no other claim can change the driver's units meanwhile
 		held, err := rowsOf(tx, c.Order, c.Driver)
 		if err == nil {
 			err = c.judgeLimit(held)
