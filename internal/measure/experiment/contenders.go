@@ -232,8 +232,8 @@ func (s contention) noteTries(ctx context.Context) (err error) {
 // and count its try in the same table, although it never had the lock.
 func (s contention) allRefused(c *contest) bool {
 	return len(c.contenders) > 0 && !slices.ContainsFunc(c.contenders, func(r load.Request) bool {
-		a, answered := s.in.responses.of(r)
-		return !answered || a.outcome != grab.Busy
+		a, _ := s.in.responses.of(r) // without a response, the outcome is empty
+		return a.outcome != grab.Busy
 	})
 }
 
