@@ -366,3 +366,181 @@ func TestWorkersLearnStatesOnce(t *testing.T) {
 		t.Errorf("a worker was told %d times about a state, and about %d states, want once and at least 100", most, states)
 	}
 }
+
+// stepwise is a worker that executes only the given steps, so that its last state always has steps that it did not make.
+type stepwise struct {
+	bounded
+	impossible map[int]int // Trace.Impossible by the number of given steps; -1 if there is no entry
+	executed   map[int]int // how many schedules it executed, by the number of given steps
+}
+
+func (w stepwise) Execute(task Task) (*Trace, error) {
+	n := len(task.Steps)
+	w.executed[n]++
+	t, err := w.bounded.Execute(task)
+	t.Steps, t.Points, t.Cut = t.Steps[:n], t.Points[:min(1, len(t.Points))], false
+	if at, ok := w.impossible[n]; ok {
+		t.Impossible = at
+	}
+	return t, err
+}
+
+// nodes counts the states of the tree within the bounds, by the number of steps to them.
+func (w *tree) nodes(path []byte, left Cost, count map[int]int) {
+	count[len(path)]++
+	for i, c := range w.choices(path) {
+		if c.Within(left) {
+			w.nodes(append(path[:len(path):len(path)], byte(i)), left.Minus(c), count)
+		}
+	}
+}
+
+// TestEveryStepIsTried searches random trees with a worker that stops after the given steps. The search must then try
+// every step from every state.
+func TestEveryStepIsTried(t *testing.T) {
+	bounds := Cost{1, 1}
+	for seed := range uint64(8) {
+		w := stepwise{bounded{&tree{seed: seed, depth: 4}, bounds}, nil, map[int]int{}}
+		want := map[int]int{}
+		w.nodes(nil, bounds, want)
+		s, err := New(Config{Bounds: bounds, Properties: []string{"property"}}, Visited{}).Run(t.Context(), []Worker{w}, nil)
+		if err != nil || !maps.Equal(w.executed, want) || !s.Complete {
+			t.Errorf("tree %d: executed %v, want %v by number of steps; complete %v, %v", seed, w.executed, want, s.Complete, err)
+		}
+	}
+}
+
+// TestImpossibleSteps lets each step of schedules of each length be impossible. Such a schedule does not count, and no
+// schedule begins with it. A step after the given ones may be impossible, because the search did not choose it.
+func TestImpossibleSteps(t *testing.T) {
+	const depth = 4
+	bounds := Cost{1, 1}
+	for steps := 1; steps <= depth; steps++ {
+		for at := -1; at <= steps; at++ {
+			w := stepwise{bounded{&tree{seed: 3, depth: depth}, bounds}, map[int]int{steps: at}, map[int]int{}}
+			want := map[int]int{}
+			w.nodes(nil, bounds, want)
+			counted := 0
+			for n, executed := range want {
+				switch impossible := 0 <= at && at < steps; {
+				case impossible && n > steps:
+					delete(want, n)
+				case !impossible || n < steps:
+					counted += executed
+				}
+			}
+			s, err := New(Config{Bounds: bounds, Properties: []string{"property"}}, Visited{}).Run(t.Context(), []Worker{w}, nil)
+			if err != nil || !maps.Equal(w.executed, want) || s.Schedules != counted {
+				t.Errorf("step %d of %d is impossible: executed %v, want %v; counted %d, want %d: %v", at, steps, w.executed, want, s.Schedules, counted, err)
+			}
+		}
+	}
+}
+
+// TestBatches checks that the search executes all waiting schedules together, up to the size of a batch. In a tree
+// without costs, each batch then ends one step later than the batch before it.
+func TestBatches(t *testing.T) {
+	for seed := range uint64(4) {
+		for workers := 1; workers <= 2; workers++ {
+			w := &tree{seed: seed, depth: 5}
+			var all []Worker
+			for range workers {
+				all = append(all, bounded{&tree{seed: seed, depth: w.depth}, Cost{}})
+			}
+			batches := 0
+			s, err := New(Config{Properties: []string{"property"}}, Visited{}).Run(t.Context(), all, func(Summary) { batches++ })
+			if total := w.leaves(nil, Cost{}); err != nil || s.Schedules != total || total > batch || batches > w.depth+1 {
+				t.Errorf("tree %d, %d workers: %d of %d schedules in %d batches, %v", seed, workers, s.Schedules, total, batches, err)
+			}
+		}
+	}
+}
+
+// grid is a worker for two actors with a number of steps each. The state says only how many steps each of them has
+// made, so many schedules reach the same state. Each step of B costs a preemption if A has made an odd number of steps.
+type grid struct {
+	steps  int
+	bounds Cost
+	broken [2]int // a state that breaks a property
+}
+
+func (w grid) Update(Visited) {}
+
+func (w grid) Execute(task Task) (*Trace, error) {
+	t := &Trace{Impossible: -1}
+	var at [2]int
+	take := func(s schedule.Step) {
+		at[s.Actor[0]-'a']++
+		t.Steps = append(t.Steps, s)
+		if at == w.broken {
+			t.Broken = append(t.Broken, Violation{Property: "property", Step: len(t.Steps)})
+		}
+	}
+	for _, s := range task.Steps {
+		take(s)
+	}
+	for {
+		p := BranchPoint{State: Fingerprint(1 + at[0]*(w.steps+1) + at[1])}
+		for i, n := range at {
+			c := Free
+			if i == 1 && at[0]%2 == 1 && at[0] < w.steps {
+				c = Preempted
+			}
+			if n < w.steps && task.Cost.Plus(c).Within(w.bounds) {
+				p.Transitions = append(p.Transitions, Transition{step(i), c})
+			}
+		}
+		t.Points = append(t.Points, p)
+		if len(p.Transitions) == 0 {
+			return t, nil
+		}
+		next := p.Transitions[0]
+		if next.Cost != Free { // a schedule goes on only with steps that cost nothing
+			return t, nil
+		}
+		take(next.Step)
+	}
+}
+
+// TestMergedStates compares searches that explore each state once with searches that explore it on every visit. The
+// former must execute fewer schedules, but reach the same states and find the same failure after the same number of
+// steps. The latter must execute every schedule.
+func TestMergedStates(t *testing.T) {
+	for steps := 2; steps <= 4; steps++ {
+		for _, bounds := range []Cost{{0, 0}, {1, 0}, {2, 0}} {
+			for state := range (steps + 1) * (steps + 1) {
+				w := grid{steps, bounds, [2]int{state / (steps + 1), state % (steps + 1)}}
+				var schedules func(a, b int, left Cost) int
+				schedules = func(a, b int, left Cost) (n int) {
+					c := Free
+					if a%2 == 1 && a < steps {
+						c = Preempted
+					}
+					if a < steps {
+						n += schedules(a+1, b, left)
+					}
+					if b < steps && c.Within(left) {
+						n += schedules(a, b+1, left.Minus(c))
+					}
+					return max(n, 1)
+				}
+				search := func(noMerge bool) Summary {
+					cfg := Config{Bounds: bounds, Properties: []string{"property"}, NoMerge: noMerge, Kind: func(Violation, []schedule.Step) string { return "" }}
+					s, err := New(cfg, Visited{}).Run(t.Context(), []Worker{w}, nil)
+					if err != nil || !s.Complete {
+						t.Fatalf("%+v: complete %v, %v", w, s.Complete, err)
+					}
+					return s
+				}
+				merged, all := search(false), search(true)
+				if all.Schedules != schedules(0, 0, bounds) || merged.Schedules >= all.Schedules && steps > 2 || merged.States != all.States {
+					t.Errorf("%+v: %d schedules and %d states if states are merged, otherwise %d and %d, want %d schedules", w, merged.Schedules, merged.States, all.Schedules, all.States, schedules(0, 0, bounds))
+				}
+				stepsOf := func(s Summary) []int { return catalog.Map(s.Findings, func(f Finding) int { return f.Step }) }
+				if !slices.Equal(stepsOf(merged), stepsOf(all)) {
+					t.Errorf("%+v: failures after %v steps if states are merged, otherwise after %v", w, stepsOf(merged), stepsOf(all))
+				}
+			}
+		}
+	}
+}

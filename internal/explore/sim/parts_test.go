@@ -50,6 +50,49 @@ func TestReducedPhases(t *testing.T) {
 	}
 }
 
+// TestCommutesByDefinition checks every pair of calls of two actors to two lock servers and the database. The reducer may
+// leave out a call only if both calls are of one actor and go to different lock servers, neither is a late delivery, and
+// the last step changed nothing else or had the same phase. Of the two orders, it leaves out the one that is not by phase
+// and name.
+func TestCommutesByDefinition(t *testing.T) {
+	a, b := &actor{name: "A"}, &actor{name: "B", index: 1}
+	var all []*call
+	for _, of := range []*actor{a, b} {
+		for _, phase := range []tap.Phase{tap.Acquire, tap.Release} {
+			for _, target := range []string{"db", "redlock-1", "redlock-2"} {
+				c := &call{actor: of, phase: phase, n: 1, target: target}
+				if target != "db" {
+					c.node = &node{name: target}
+				}
+				delivered := *c
+				delivered.deliver = func() {}
+				all = append(all, c, &delivered)
+			}
+		}
+	}
+	for _, last := range all {
+		for _, next := range all {
+			for _, quiet := range []bool{false, true} {
+				for _, waited := range []bool{false, true} {
+					for _, on := range []bool{false, true} {
+						r := &reducer{cluster: &Cluster{}, gate: &gate{}, on: on, last: last, quiet: quiet}
+						if waited {
+							r.alternatives = []*call{{actor: b, target: "db"}, next}
+						}
+						servers := last.target != "db" && next.target != "db" && last.target != next.target
+						plain := last.deliver == nil && next.deliver == nil
+						byName := last.phase < next.phase || last.phase == next.phase && last.target < next.target
+						want := on && waited && servers && plain && last.actor == next.actor && (last.phase == next.phase || quiet) && !byName
+						if r.commutes(next) != want {
+							t.Errorf("on %v, waited %v, quiet %v: %s after %s is left out: %v", on, waited, quiet, next.step(0), last.step(0), !want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestOracle checks that the oracle reports a fencing token that is not higher than the previous one, and
 // no other token.
 func TestOracle(t *testing.T) {
@@ -74,6 +117,27 @@ func TestOracle(t *testing.T) {
 			t.Errorf("token %d after %d breaks %s in step %d", tt.later, tt.earlier, o.findings.broken[0].Property, o.findings.broken[0].Step)
 		}
 	}
+}
+
+// TestValidLease checks which leases of an actor count as its own: those at the given server that have not ended, until
+// the actor releases its lock.
+func TestValidLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		other := &node{name: "other"}
+		for _, released := range []bool{false, true} {
+			for _, at := range []*node{s.n, other} {
+				for _, left := range []time.Duration{-time.Second, 0, time.Second} {
+					s.a.released = released
+					s.a.leases = []serverLease{{other, s.n.now().Add(-time.Second)}, {at, s.n.now().Add(left)}}
+					want := !released && at == s.n && left > 0
+					if got := s.o.leases.hasValidLease(s.a, s.n); got != want {
+						t.Errorf("released %v, the lease is at %s and lasts %v: valid %v, want %v", released, at.name, left, got, want)
+					}
+				}
+			}
+		}
+	})
 }
 
 // TestWaitBound checks how long an actor is allowed to wait for a free lock after each kind of disturbance.
