@@ -2,11 +2,15 @@ package main
 
 import (
 	"encoding/xml"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 )
 
@@ -48,6 +52,65 @@ func TestCI(t *testing.T) {
 		t.Errorf("the summary is\n%s", got)
 	}
 }
+
+// TestFailuresToTellCI makes each output for a CI system fail by itself. The error must name the output, and the others
+// must be written.
+func TestFailuresToTellCI(t *testing.T) {
+	run := new(experiment.Run)
+	cases := []report.Case{{Name: "a/none", Result: report.Failed, Why: "unsafe"}}
+	for failing, want := range map[string]string{"": "", "junit": "-junit: ", "summary": "GITHUB_STEP_SUMMARY: ", "full summary": "GITHUB_STEP_SUMMARY: ", "annotations": "no space"} {
+		dir := t.TempDir()
+		junit, summary := filepath.Join(dir, "junit.xml"), filepath.Join(dir, "summary.md")
+		var annotations strings.Builder
+		var stderr io.Writer = &annotations
+		switch failing {
+		case "junit":
+			junit = filepath.Join(dir, "summary.md", "junit.xml")
+		case "summary":
+			summary = dir
+		case "full summary":
+			summary = "/dev/full"
+		case "annotations":
+			stderr = fullDisk{}
+		}
+		if summary == "/dev/full" && runtime.GOOS != "linux" {
+			continue
+		}
+		t.Setenv("GITHUB_STEP_SUMMARY", summary)
+		t.Setenv("GITHUB_ACTIONS", "true")
+		if failing == "junit" {
+			if err := os.WriteFile(summary, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := tellCI(run, cases, junit, stderr)
+		if (err == nil) != (failing == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("writing the %s fails: %v, want %q", failing, err, want)
+		}
+		for name, file := range map[string]string{"junit": junit, "summary": summary} {
+			if strings.HasSuffix(failing, name) {
+				continue // reading /dev/full would not end
+			}
+			if text, err := os.ReadFile(file); err != nil || len(text) == 0 {
+				t.Errorf("writing the %s fails: the %s is %q, %v", failing, name, text, err)
+			}
+		}
+		if failing != "annotations" && annotations.Len() == 0 {
+			t.Errorf("writing the %s fails: no annotation is written", failing)
+		}
+	}
+	t.Setenv("GITHUB_STEP_SUMMARY", "")
+	t.Setenv("GITHUB_ACTIONS", "")
+	var none strings.Builder
+	if err := tellCI(run, cases, "", &none); err != nil || none.Len() > 0 {
+		t.Errorf("without a CI system: %v, %q", err, none.String())
+	}
+}
+
+// fullDisk is a writer that has no space left.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 // TestBaseline checks that a run passes against a baseline with the same verdicts, and fails against one
 // with better verdicts.

@@ -150,14 +150,15 @@ func TestSlowRunIsSlowThroughout(t *testing.T) {
 
 // TestFailedStrikeIsUndone injects the fault client-clock, and makes one of its requests fail. The
 // clock must be right again after the fault, even if the request has changed the clock before it
-// reported the error. The paused driver must be released, and strike must return the error.
+// reported the error. The paused driver must be released, and strike must return the error. Meanwhile, the page must name
+// the driver, the order and the instance that the fault hits.
 func TestFailedStrikeIsUndone(t *testing.T) {
 	errLost := errors.New("the reply is lost")
 	for _, failing := range []string{"", "clock", http.MethodDelete} {
 		fails := failing == "clock"
 		synctest.Test(t, func(t *testing.T) {
 			var asked []string // the methods of the requests to the first instance
-			l := &Lab{state: newState(), stack: &stack.Stack{}, fleet: &fleet.Fleet{}}
+			l := &Lab{state: labOf(2), stack: &stack.Stack{}, fleet: &fleet.Fleet{}}
 			l.fleet.Instances = []*fleet.Instance{
 				{ID: "8004", Client: func(_ context.Context, method, path string, _, answer any) error {
 					asked = append(asked, method)
@@ -183,6 +184,10 @@ func TestFailedStrikeIsUndone(t *testing.T) {
 				if clocks = append(clocks, to.MS); fails && len(clocks) == 1 {
 					return errLost
 				}
+				const hit = "client-clock strikes driver 7 of order 1 at instance 8004, which is about to write"
+				if shown := l.state.tick().Status; len(clocks) == 1 && (shown.Fault != hit || shown.Watch != 1) {
+					t.Errorf("during the fault, the page shows order %d and %q, want order 1 and %q", shown.Watch, shown.Fault, hit)
+				}
 				return err
 			}
 			err := l.strike(t.Context(), Settings{Strategy: "setnx", Fault: catalog.ClientClock}, 1, nil)
@@ -191,6 +196,9 @@ func TestFailedStrikeIsUndone(t *testing.T) {
 			}
 			if want := []string{http.MethodPut, http.MethodPost, http.MethodDelete}; !slices.Equal(asked, want) { // set, await and remove the hold
 				t.Errorf("request %q fails; the first instance gets %q, want %q", failing, asked, want)
+			}
+			if shown := l.state.tick().Status.Fault; shown != "" {
+				t.Errorf("after the fault, the page shows %q", shown)
 			}
 			if len(clocks) != 2 || clocks[0] <= 0 || clocks[1] != 0 {
 				t.Errorf("request %q fails; the clock is set ahead by %v ms", failing, clocks)

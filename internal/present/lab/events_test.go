@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,22 @@ func (p *brokenPage) FlushError() error {
 		return errors.New("broken")
 	}
 	return nil
+}
+
+// TestLargestRequest checks that the page accepts requests up to its limit, and refuses the first one beyond it.
+func TestLargestRequest(t *testing.T) {
+	const limit = 64 << 10
+	for _, size := range []int{2, limit - 1, limit, limit + 1, 2 * limit} {
+		called := false
+		handler := startHandler(func(*http.Request, struct{}) (any, error) { called = true; return nil, nil })
+		body := strings.Repeat(" ", size-2) + "{}"
+		w := httptest.NewRecorder()
+		handler(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/stop", strings.NewReader(body)))
+		want := map[bool]int{true: http.StatusOK, false: http.StatusBadRequest}[size <= limit]
+		if w.Code != want || called != (size <= limit) {
+			t.Errorf("%d bytes: status %d, want %d; the request was handled: %v", size, w.Code, want, called)
+		}
+	}
 }
 
 // TestEventsEnd breaks a page's connection at each write and at each flush. The stream must then end at the

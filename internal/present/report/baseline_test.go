@@ -2,9 +2,11 @@ package report_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -47,6 +49,29 @@ func TestBaselineIsReadAgain(t *testing.T) {
 	}
 	if got, want := report.NewBaseline(verdicts), report.BaselineOf(first); !reflect.DeepEqual(got, want) || len(got) != 3 {
 		t.Errorf("read %v, want %v", got, want)
+	}
+}
+
+// TestBaselineKeepsTheWorst gives one cell three verdicts, in every order. The baseline must contain the worst one, with its
+// reason.
+func TestBaselineKeepsTheWorst(t *testing.T) {
+	ranks := []catalog.Verdict{catalog.Safe, catalog.Unknown, catalog.Stuck, catalog.Unsafe}
+	for n := range len(ranks) * len(ranks) * len(ranks) {
+		var runs []*experiment.Run
+		worst := 0
+		for _, rank := range []int{n % len(ranks), n / len(ranks) % len(ranks), n / len(ranks) / len(ranks)} {
+			c := measuredCell(catalog.Pause, ranks[rank], nil)
+			c.Reason = fmt.Sprintf("because it is %s", ranks[rank])
+			runs, worst = append(runs, run("rush", c)), max(worst, rank)
+		}
+		var text bytes.Buffer
+		if err := report.WriteBaseline(&text, runs); err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("  pause: %s  # ", ranks[worst])
+		if reason := fmt.Sprintf("because it is %s\n", ranks[worst]); !strings.Contains(text.String(), line) || !strings.HasSuffix(text.String(), reason) {
+			t.Errorf("the verdicts %d: wrote %s, want %s… %s", n, &text, line, reason)
+		}
 	}
 }
 

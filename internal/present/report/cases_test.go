@@ -122,6 +122,33 @@ func TestGitHub(t *testing.T) {
 	}
 }
 
+// TestAnnotationsAreEscaped checks that GitHub reads an annotation as one line with its original name and text, whatever
+// characters they contain.
+func TestAnnotationsAreEscaped(t *testing.T) {
+	const name, why = "50 % a:b,c\r\n%25::x", "100 %, a:b,\r\n%0A::error::\r%\nend\n"
+	unescaped := func(text string, codes ...string) string {
+		return strings.NewReplacer(codes...).Replace(text)
+	}
+	cases := []report.Case{{Name: name, Result: report.Failed, Why: why}, {Name: why, Result: report.Unknown, Why: name}}
+	var b bytes.Buffer
+	if err := report.Annotations(&b, cases); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(b.String(), "\n")
+	if len(lines) != len(cases)+1 || lines[len(cases)] != "" {
+		t.Fatalf("%d annotations have the lines %q", len(cases), lines)
+	}
+	for i, level := range []string{"error", "warning"} {
+		title, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(lines[i], "\n"), "::"+level+" title="), "::")
+		if got := unescaped(title, "%25", "%", "%0D", "\r", "%0A", "\n", "%3A", ":", "%2C", ","); got != cases[i].Name || strings.ContainsAny(title, ":,\r\n") {
+			t.Errorf("GitHub reads the name %q from %q, want %q", got, title, cases[i].Name)
+		}
+		if got := unescaped(text, "%25", "%", "%0D", "\r", "%0A", "\n"); got != cases[i].Why || strings.ContainsAny(text, "\r\n") {
+			t.Errorf("GitHub reads the text %q from %q, want %q", got, text, cases[i].Why)
+		}
+	}
+}
+
 // TestOnlyFailuresAreShown checks that only cases that failed or have no verdict appear in the summary by
 // name and with their timelines, and get an annotation. No verdict is expected, as for a user's service.
 func TestOnlyFailuresAreShown(t *testing.T) {

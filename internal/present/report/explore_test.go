@@ -191,6 +191,9 @@ func TestExploredEnd(t *testing.T) {
 	if err := report.Explored(&b, e); err != nil {
 		t.Fatal(err)
 	}
+	if last := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"); !strings.HasPrefix(last[len(last)-1], "   -  this happened before the search") {
+		t.Errorf("without a stack, the table ends with %q", last[len(last)-1])
+	}
 	for _, want := range []string{
 		"mine takes its process down\nthe process ended: panic: no\nstep  what happened\n   1  A begins\n   2  A acquire 1 redis\n      panic: no\n",
 		"  a frame\n      and 23 lines more", "\nagain: loadgen explore -replay results/explore/mine-survives.txt\n",

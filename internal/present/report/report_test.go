@@ -255,6 +255,9 @@ func TestLoadRefuses(t *testing.T) {
 	if _, err := report.Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no run.json") {
 		t.Errorf("an empty folder: %v", err)
 	}
+	if _, err := report.Load(filepath.Join(t.TempDir(), "missing")); err == nil || !strings.Contains(err.Error(), "missing has no run.json") {
+		t.Errorf("a folder that does not exist: %v", err)
+	}
 }
 
 type full struct{}

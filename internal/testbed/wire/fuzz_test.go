@@ -431,6 +431,56 @@ func TestStatementText(t *testing.T) {
 	}
 }
 
+// TestCommentsInStatements puts comments of each kind into each gap of statements. The comments contain words that would
+// change the name of a statement.
+func TestCommentsInStatements(t *testing.T) {
+	comments := []string{"-- FROM a; SELECT\n", "--\n", "# FROM a; SELECT\n", "#\n", "/* FROM a; SELECT */", "/**/", "/* -- */", "/* # */", "-- /*\n", "# /*\n"}
+	for sql, want := range map[string]string{
+		"SELECT id FROM orders WHERE id = 1 FOR UPDATE": "SELECT orders FOR UPDATE",
+		"UPDATE orders SET s = 1":                       "UPDATE orders",
+		"DELETE FROM orders":                            "DELETE orders",
+		"BEGIN ; INSERT INTO wins VALUES ( 7 ) ;":       "BEGIN + INSERT wins",
+	} {
+		words := strings.Fields(sql)
+		for i := range len(words) + 1 {
+			for _, c := range comments {
+				for _, again := range []int{1, 2} {
+					with := strings.Join(words[:i], " ") + " " + strings.Repeat(c, again) + " " + strings.Join(words[i:], " ")
+					if got := statementText([]byte(with)); got != want {
+						t.Errorf("statementText(%q) = %q, want %q", with, got, want)
+					}
+				}
+			}
+		}
+		for _, c := range []string{"-- FROM a", "# FROM a", "#"} { // a comment at the end needs no line break
+			if got := statementText([]byte(sql + " " + c)); got != want {
+				t.Errorf("statementText(%q) = %q, want %q", sql+" "+c, got, want)
+			}
+		}
+	}
+}
+
+// TestPartsThatWrite checks that a WITH statement has the name of its first part that writes, for every verb and at every
+// position.
+func TestPartsThatWrite(t *testing.T) {
+	for part, want := range map[string]string{
+		"UPDATE orders SET s = 1 RETURNING id": "UPDATE orders", "DELETE FROM orders RETURNING id": "DELETE orders", "INSERT INTO wins VALUES (1) RETURNING id": "INSERT wins",
+		"MERGE INTO wins w USING orders o ON o.id = w.id WHEN MATCHED THEN DELETE RETURNING w.id": "MERGE wins",
+	} {
+		for _, sql := range []string{
+			"WITH w AS (%s) SELECT id FROM w", "WITH a AS (SELECT 1), w AS (%s) SELECT id FROM w", "WITH w AS (%s), a AS (UPDATE a SET b = 1) SELECT id FROM w",
+			"with w as (%s) select id from w", "WITH w AS MATERIALIZED (%s) SELECT id FROM w", "WITH a AS (SELECT (1) FROM b) %s",
+		} {
+			sql = fmt.Sprintf(sql, part)
+			for _, text := range []string{sql, strings.ToLower(sql)} {
+				if got := statementText([]byte(text)); got != want {
+					t.Errorf("statementText(%s) = %q, want %q", text, got, want)
+				}
+			}
+		}
+	}
+}
+
 // TestTables checks which tables are found in a ledger query: all that it reads, but no name from a WITH clause.
 func TestTables(t *testing.T) {
 	for query, want := range map[string]string{

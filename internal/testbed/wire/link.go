@@ -268,9 +268,7 @@ func (c *carrier) forward() bool {
 		}
 		c.w = copy(c.buf, c.buf[c.r:c.w])
 		c.sent, c.r = 0, 0
-		if c.w < len(c.buf) {
-			return true
-		}
+		return true
 	}
 	if c.flush() != nil {
 		c.reset()

@@ -315,7 +315,7 @@ func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
 		switch verb := strings.ToUpper(w); {
-		case i > 0 && words[i-1] == "(" && slices.Contains([]string{"UPDATE", "DELETE", "INSERT"}, verb):
+		case i > 0 && words[i-1] == "(" && slices.Contains([]string{"UPDATE", "DELETE", "INSERT", "MERGE"}, verb):
 			return words[i:]
 		case w == "(":
 			depth++

@@ -454,6 +454,40 @@ func TestLeftChannels(t *testing.T) {
 	}
 }
 
+// TestKindsOfCommands checks how many replies each command gets, and which commands are possible in RESP2 while the client
+// is subscribed. Any other command means that the client has left its channels.
+func TestKindsOfCommands(t *testing.T) {
+	kinds := map[byte]string{
+		subscribing: "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE", unsubscribing: "UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE", keepsChannels: "PING QUIT RESET",
+		plainCommand: "GET SET HELLO PUBLISH PUBSUB CLIENT",
+	}
+	for kind, verbs := range kinds {
+		for verb := range strings.FieldsSeq(verbs) {
+			for _, name := range []string{verb, strings.ToLower(verb)} {
+				for channels := range 3 {
+					args := [][]byte{[]byte(name), []byte("a"), []byte("b")}[:1+channels]
+					left := channels
+					if kind == plainCommand || kind == keepsChannels {
+						left = 0
+					}
+					if m, err := command(args, channels); err != nil || m.request.kind != kind || m.request.left != left {
+						t.Errorf("%s with %d arguments: kind %d, %d confirmations, %v; want kind %d, %d confirmations", name, channels, m.request.kind, m.request.left, err, kind, left)
+					}
+				}
+			}
+		}
+	}
+	for _, line := range []string{"SYNC", "psync", "Monitor", "CLIENT REPLY OFF", "client reply skip"} {
+		var args [][]byte
+		for word := range strings.FieldsSeq(line) {
+			args = append(args, []byte(word))
+		}
+		if _, err := command(args, len(args)-1); err == nil {
+			t.Errorf("%s is accepted, although its replies cannot be matched to requests", line)
+		}
+	}
+}
+
 // TestPostgresFastPath checks that a function call by number is a request with one reply.
 func TestPostgresFastPath(t *testing.T) {
 	s := &session{}

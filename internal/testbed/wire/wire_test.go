@@ -260,6 +260,38 @@ func TestNoConnectionToTheServer(t *testing.T) {
 	}
 }
 
+// TestContextEndsWithTheConnection checks that the context of a connection ends with it: after the server could not be
+// reached, after Pipe has returned, and after the server has closed the connection.
+func TestContextEndsWithTheConnection(t *testing.T) {
+	pipe := func(context.Context, net.Conn, net.Conn) {}
+	for _, tt := range []struct {
+		name  string
+		fails bool
+		pipe  func(context.Context, net.Conn, net.Conn)
+	}{{"no server", true, nil}, {"pipe", false, pipe}, {"closed by the server", false, nil}} {
+		ended := make(chan struct{})
+		p, err := wire.Listen(wire.Config{Server: "redis", Protocol: wire.RESP, Pipe: tt.pipe, Dial: func(ctx context.Context) (net.Conn, error) {
+			context.AfterFunc(ctx, func() { close(ended) })
+			if tt.fails {
+				return nil, errors.New("connection refused")
+			}
+			server, other := net.Pipe()
+			if tt.pipe == nil {
+				_ = other.Close()
+			}
+			return server, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if conn, err := net.Dial("tcp", p.Addr()); err == nil { // fails if the proxy ends the connection at once
+			t.Cleanup(func() { conn.Close() })
+		}
+		await(t, "the end of the context: "+tt.name, ended)
+		p.Close()
+	}
+}
+
 // TestEndsArePassedOn closes or resets a connection from either side. The other side must get an orderly
 // end after a close, and an error after a reset.
 func TestEndsArePassedOn(t *testing.T) {
