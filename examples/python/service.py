@@ -23,7 +23,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pymysql
 import redis
-from redis.sentinel import Sentinel
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS orders (id BIGINT PRIMARY KEY AUTO_INCREMENT,"
@@ -211,8 +210,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--port", type=int, default=8004)
     parser.add_argument("--redis", default="127.0.0.1:6379", metavar="HOST:PORT")
-    parser.add_argument("--sentinel", metavar="HOST:PORT", help="a Sentinel that names the Redis server, instead of --redis")
-    parser.add_argument("--sentinel-master", default="mymaster", metavar="NAME", help="the name of the Redis server in Sentinel")
     parser.add_argument("--db", default="root@127.0.0.1:3306/test", metavar="USER@HOST:PORT/NAME")
     parser.add_argument("--ttl", type=float, default=30000, metavar="MS", help="the lease of a lock")
     parser.add_argument("--work", type=float, default=5, metavar="MS", help="how long a grab works between read and write")
@@ -227,12 +224,8 @@ def main():
     db = Database(host=host, port=int(port), user=user, password=password or "", database=name)
     for table in TABLES:
         db.rows(table)
-    if args.sentinel:
-        host, _, port = args.sentinel.partition(":")
-        kv = Sentinel([(host, int(port or 26379))]).master_for(args.sentinel_master)
-    else:
-        host, _, port = args.redis.partition(":")
-        kv = redis.Redis(host=host, port=int(port or 6379))
+    host, _, port = args.redis.partition(":")
+    kv = redis.Redis(host=host, port=int(port or 6379))
     Handler.grabs = Grabs(db, kv, args.ttl / 1000, args.work / 1000, args.wait / 1000, args.strategy)
     if args.strategy not in Handler.grabs.strategies:
         parser.error(f"--strategy {args.strategy}: there are {', '.join(Handler.grabs.strategies)}")

@@ -24,7 +24,7 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	if s == nil {
 		return 0
 	}
-	if s.Uses("redis") || s.Uses("sentinel") {
+	if s.Uses("redis") {
 		needs |= lock.Redis
 	}
 	if s.Uses("redlock") {

@@ -429,9 +429,9 @@ func TestServersOfAService(t *testing.T) {
 		t.Errorf("without a service: %b", needs)
 	}
 	for placeholders, want := range map[string]lock.Backend{
-		"": 0, "{instance} {ttl_ms}": 0, "{redis}": lock.Redis, "{redis_host}": lock.Redis, "{sentinel}": lock.Redis, "{sentinel_port}": lock.Redis,
+		"": 0, "{instance} {ttl_ms}": 0, "{redis}": lock.Redis, "{redis_host}": lock.Redis,
 		"{redlock}": lock.RedisQuorum, "{redlock_2}": lock.RedisQuorum, "{db}": lock.SQLLocks, "{db_name}": lock.SQLLocks, "{postgres}": lock.SQLLocks, "{postgres_user}": lock.SQLLocks,
-		"{sentinel} {redlock} {db}": lock.Redis | lock.RedisQuorum | lock.SQLLocks,
+		"{redis} {redlock} {db}": lock.Redis | lock.RedisQuorum | lock.SQLLocks,
 	} {
 		s, err := fleet.ParseService("x {port} " + placeholders)
 		if err != nil {

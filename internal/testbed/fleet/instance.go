@@ -122,16 +122,12 @@ func (in *Instance) connect(u Setup) (err error) {
 		return nil
 	}
 	if in.wires == nil {
-		if in.wires, err = newWires(in.fleet.stack, in.Name(), in.fleet.service.Uses("sentinel"), in.fleet.cfg.Say); err != nil {
+		if in.wires, err = newWires(in.fleet.stack, in.Name(), in.fleet.cfg.Say); err != nil {
 			return err
 		}
 		in.Client = in.wires.holds.Client()
 	}
-	to := in.servers(u)
-	if was := in.wires.leadsTo(); in.wires.sentinels != nil && was.Of("redis") != to.Of("redis") {
-		in.exe = "" // force a restart, because a client may count the replicas of a master only when it starts
-	}
-	in.wires.lead(to)
+	in.wires.lead(in.servers(u))
 	return nil
 }
 

@@ -38,7 +38,7 @@ type Service struct {
 
 // placeholders lists the names that can appear in braces in a service's command, such as {port}.
 var placeholders = []string{
-	"port", "instance", "number", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
+	"port", "instance", "number", "redis", "redis_host", "redis_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
 	"db", "db_host", "db_port", "db_user", "db_password", "db_name",
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
@@ -138,14 +138,12 @@ func (s Service) fill(port string, number int, at stack.Addresses, u Setup) (exe
 		return "", nil, nil, fmt.Errorf("fleet: %w", err)
 	}
 	redisHost, redisPort, _ := net.SplitHostPort(at.Redis)
-	sentinel := strings.Join(at.Sentinel, ",")
-	sentinelHost, sentinelPort, _ := net.SplitHostPort(sentinel)
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	values := map[string]string{
 		"port": port, "instance": port, "number": strconv.Itoa(number),
 		"redis": at.Redis, "redis_host": redisHost, "redis_port": redisPort,
-		"sentinel": sentinel, "sentinel_host": sentinelHost, "sentinel_port": sentinelPort, "redlock": strings.Join(at.Redlock, ","),
-		"ttl_ms": ms(u.TTL), "work_ms": ms(u.Work),
+		"redlock": strings.Join(at.Redlock, ","),
+		"ttl_ms":  ms(u.TTL), "work_ms": ms(u.Work),
 	}
 	for _, name := range []string{"db", postgres} {
 		values[name], values[name+"_host"], values[name+"_port"] = at.DSN, db.host, db.port

@@ -25,7 +25,7 @@ import (
 )
 
 func TestParseService(t *testing.T) {
-	at := stack.Addresses{DSN: "grablab@tcp(127.0.0.1:3306)/grablab", Redis: "127.0.0.1:6379", Sentinel: []string{"127.0.0.1:26379"}, Redlock: []string{"a:1", "b:2"}}
+	at := stack.Addresses{DSN: "grablab@tcp(127.0.0.1:3306)/grablab", Redis: "127.0.0.1:6379", Redlock: []string{"a:1", "b:2"}}
 	u := Setup{TTL: time.Second, Work: 5 * time.Millisecond}
 	for _, tt := range []struct {
 		text string
@@ -39,7 +39,6 @@ func TestParseService(t *testing.T) {
 		{"x {port} {\"json\": 1}", "x|8004|{json:|1}"},
 		{"x {redsi} {port}", "there is no placeholder {redsi}; did you mean {redis}?"},
 		{"x {what} {port}", "there is no placeholder {what}: use {port}, {instance}, "},
-		{"x {port} {sentinel} {sentinel_host} {sentinel_port}", "x|8004|127.0.0.1:26379|127.0.0.1|26379"},
 		{"x {port} {redlock_1} redis://{redlock_2}", "x|8004|a:1|redis://b:2"},
 		{"x {port} {redlock_6}", "there is no placeholder {redlock_6}; did you mean {redlock_1}?"},
 		{"x", "without {port}, all instances would listen on the same port"},
@@ -201,64 +200,6 @@ func TestSaysTaken(t *testing.T) {
 		if got := saysTaken(log); got != want {
 			t.Errorf("saysTaken(%q): %v", log, got)
 		}
-	}
-}
-
-// TestSentinelsOfAService checks that a service gets its own Sentinels if its command uses them. It must
-// then restart if its route to Redis changes, because the number of replicas can change too. Other
-// services must get no Sentinels, and must keep running.
-func TestSentinelsOfAService(t *testing.T) {
-	st := stacktest.Local(t)
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exe + " " + Command + " -addr 127.0.0.1:{port} -db {db} "
-	script := filepath.Join(t.TempDir(), "without-arguments")
-	text := "#!/bin/sh\nexec " + exe + " " + Command + ` -addr 127.0.0.1:$PORT -db "$DB" -sentinel $SENTINEL -sentinel-master ` + wire.SentinelMaster + "\n"
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for service, asks := range map[string]bool{
-		command + "-redis {redis}": false, command + "-sentinel {sentinel} -sentinel-master " + wire.SentinelMaster: true,
-		"PORT={port} DB={db} SENTINEL={sentinel} " + script: true,
-	} {
-		t.Run(service[strings.LastIndex(service, "/")+1:], func(t *testing.T) {
-			s, err := ParseService(service)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.Ready = "/readyz"
-			f := NewService(Config{Instances: 1, Say: t.Logf}, s, st, 0)
-			defer func() {
-				if err := f.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			route, err := st.Route("instance 1", "redis")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer route.Close()
-			in := f.Instances[0]
-			pid := func(u Setup) int {
-				t.Helper()
-				if err := f.Equip(t.Context(), u); err != nil {
-					t.Fatal(err)
-				}
-				return in.Process().Pid()
-			}
-			first := pid(Setup{})
-			if again := pid(Setup{}); again != first {
-				t.Error("the service was restarted without a reason")
-			}
-			if (in.wires.sentinels != nil) != asks {
-				t.Errorf("the service has Sentinels: %v", in.wires.sentinels != nil)
-			}
-			if routed := pid(Setup{Routes: map[int]stack.Addresses{0: st.Via(route)}}); (routed != first) != asks {
-				t.Errorf("restarted after its route to Redis has changed: %v", routed != first)
-			}
-		})
 	}
 }
 

@@ -25,11 +25,10 @@ import (
 // wires contains the proxies between an instance of a user's service and its servers. They stay
 // open while the instance restarts.
 type wires struct {
-	proxies   []*wire.Proxy
-	sentinels *wire.Sentinels // Sentinels that report the Redis proxy as the master; nil if the service uses no Sentinel
-	at        stack.Addresses // addresses of the proxies and of a Sentinel
-	database  string          // the name of the database in calls: mysql or postgres
-	holds     *control.Server // breakpoints for requests that pass through the proxies
+	proxies  []*wire.Proxy
+	at       stack.Addresses // addresses of the proxies
+	database string          // the name of the database in calls: mysql or postgres
+	holds    *control.Server // breakpoints for requests that pass through the proxies
 
 	statements    atomic.Int64 // number of statements that the database is executing now
 	rowWaitsSince atomic.Int64 // when rowWaits last became 1, in Unix nanoseconds
@@ -51,9 +50,8 @@ type wires struct {
 	lastQuestion time.Time         // when the last request for a result was sent
 }
 
-// newWires opens the proxies. If the service uses Sentinel, newWires also starts Sentinels that
-// report the Redis proxy as the master.
-func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
+// newWires opens the proxies.
+func newWires(st *stack.Stack, name string, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), naming: newNaming()}
 	var ways []stack.Detour
@@ -80,14 +78,6 @@ func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...
 		ways = append(ways, stack.Way{Server: server, Addr: p.Addr()})
 	}
 	w.at = st.Via(ways...)
-	if sentinels {
-		var err error
-		if w.sentinels, err = wire.ListenSentinels(w.at.Redis, tell); err != nil {
-			w.close()
-			return nil, err
-		}
-		w.at.Sentinel, w.at.SentinelMaster = []string{w.sentinels.Addr()}, wire.SentinelMaster
-	}
 	return w, nil
 }
 
@@ -122,9 +112,6 @@ func (w *wires) checkReach(groups []int) error {
 
 func (w *wires) close() {
 	w.holds.Close()
-	if w.sentinels != nil {
-		w.sentinels.Close()
-	}
 	for _, p := range w.proxies {
 		p.Close()
 	}

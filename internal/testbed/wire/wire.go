@@ -9,8 +9,7 @@
 // Proxy.Unreadable explains why.
 //
 // Start reading at Listen. proxy.go and link.go copy bytes. resp.go, mysql.go and postgres.go find
-// the beginnings and ends of requests and replies. text.go names requests. sentinel.go imitates
-// Sentinels that lead clients to a proxy.
+// the beginnings and ends of requests and replies. text.go names requests.
 package wire
 
 import (

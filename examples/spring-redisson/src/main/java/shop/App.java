@@ -18,25 +18,12 @@ public class App {
     }
 
     /**
-     * Connects to the single Redis, either by its address or through Sentinels. The watchdog of this client renews
-     * every lock that was taken without a lease time.
+     * Connects to the single Redis. The watchdog of this client renews every lock that was taken without a lease time.
      */
     @Bean(destroyMethod = "shutdown")
     RedissonClient redisson(@Value("${spring.data.redis.host:}:${spring.data.redis.port:}") String address,
-                            @Value("${spring.data.redis.sentinel.nodes:}") List<String> sentinels,
-                            @Value("${spring.data.redis.sentinel.master:}") String master,
                             @Value("${shop.ttl-ms}") long ttlMs) {
-        if (sentinels.isEmpty()) {
-            return connect(address, ttlMs);
-        }
-        Config config = config(ttlMs);
-        config.useSentinelServers()
-            .setMasterName(master)
-            .addSentinelAddress(sentinels.stream().map(s -> "redis://" + s).toArray(String[]::new))
-            .setMasterConnectionMinimumIdleSize(1)
-            .setMasterConnectionPoolSize(16)
-            .setSubscriptionConnectionMinimumIdleSize(1);
-        return Redisson.create(config);
+        return connect(address, ttlMs);
     }
 
     /**
@@ -51,18 +38,13 @@ public class App {
     }
 
     private static RedissonClient connect(String address, long ttlMs) {
-        Config config = config(ttlMs);
-        config.useSingleServer()
+        Config config = new Config();
+        config.setLockWatchdogTimeout(ttlMs);
+        config.setThreads(4).setNettyThreads(4).useSingleServer()
             .setAddress("redis://" + address)
             .setConnectionMinimumIdleSize(1)
             .setConnectionPoolSize(16)
             .setSubscriptionConnectionMinimumIdleSize(1);
         return Redisson.create(config);
-    }
-
-    private static Config config(long ttlMs) {
-        Config config = new Config();
-        config.setLockWatchdogTimeout(ttlMs);
-        return config.setThreads(4).setNettyThreads(4);
     }
 }

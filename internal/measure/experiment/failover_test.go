@@ -11,16 +11,16 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// TestSentinelService checks that faults work for a service that finds its Redis through Sentinel.
-// The service is our own instance with the failover client of go-redis, started like a user's
-// service.
-func TestSentinelService(t *testing.T) {
+// TestServiceFailover checks that a failover of Redis works for a service that the run starts. The service
+// is our own instance, started like a user's service. Its lock is never renewed, so it must be safe without
+// a fault. With faults that strike before the write, a second driver gets the lock.
+func TestServiceFailover(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := fleet.ParseService(exe + " " + fleet.Command + " -addr 127.0.0.1:{port} -instance {instance} -db {db} -sentinel {sentinel} -sentinel-master mymaster" +
+	s, err := fleet.ParseService(exe + " " + fleet.Command + " -addr 127.0.0.1:{port} -instance {instance} -db {db} -redis {redis}" +
 		" -strategy setnx -wait 25s -ttl {ttl_ms}ms -work {work_ms}ms")
 	if err != nil {
 		t.Fatal(err)
@@ -35,22 +35,6 @@ func TestSentinelService(t *testing.T) {
 	if proving {
 		cfg.Faults = append(cfg.Faults, catalog.Pause, catalog.RedisRestart)
 	}
-	checkSentinelCells(t, cfg)
-}
-
-// TestPythonSentinel checks that faults work for a Python service that finds its Redis through the
-// Sentinel client of redis-py.
-func TestPythonSentinel(t *testing.T) {
-	if !proving {
-		t.Skip("GRABLAB_PROVE is not 1: TestSentinelService covers this in Go")
-	}
-	checkSentinelCells(t, pythonRun(t, "--sentinel {sentinel}", []string{"setnx"}, catalog.NoFault, catalog.Failover))
-}
-
-// checkSentinelCells runs a lock that is never renewed. It must be safe without a fault, and unsafe
-// with faults that strike before the write, because a second driver then gets the lock.
-func checkSentinelCells(t *testing.T, cfg Config) {
-	t.Helper()
 	at, err := fault.ParsePoint("before mysql UPDATE orders 1")
 	if err != nil {
 		t.Fatal(err)
