@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack/stacktest"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -66,7 +67,7 @@ func TestMergeIsTheWholeLoad(t *testing.T) {
 			got[name(r.Timestamp, due)]++
 			return nil
 		}
-		opened := openFiles(t)
+		opened := stacktest.OpenFiles(t)
 		if err := m.Replay(cfg, newPlan, collect); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d, %d shards: %v, %v, want %v", seed, count, err, got, want)
 		}
@@ -94,20 +95,10 @@ func TestMergeIsTheWholeLoad(t *testing.T) {
 		if err := m.Replay(cfg, newPlan, collect); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("seed %d: a missing file: %v", seed, err)
 		}
-		if now := openFiles(t); now != opened {
+		if now := stacktest.OpenFiles(t); now != opened {
 			t.Fatalf("seed %d: %d files are open before Replay, and %d after it has returned", seed, opened, now)
 		}
 	}
-}
-
-// openFiles counts the open files of this process.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/dev/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files)
 }
 
 // TestLostShares merges every subset of three shards. The merge must list each missing shard, with

@@ -425,7 +425,7 @@ func TestExec(t *testing.T) {
 			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (1, 1)", "INSERT INTO orders VALUES (2, 1)", "UPDATE orders SET status = 0 WHERE id BETWEEN 1 AND 2"}); err != nil {
 				t.Fatal(err)
 			}
-			opened := openFiles(t)
+			opened := stacktest.OpenFiles(t)
 			// If one statement fails, the others must have no effect.
 			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (3, 0)", "INSERT INTO nosuch VALUES (3)"}); err == nil || !strings.Contains(err.Error(), "nosuch") {
 				t.Errorf("Exec with a wrong statement: error %v", err)
@@ -439,21 +439,11 @@ func TestExec(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if now := openFiles(t); now > opened+10 {
+			if now := stacktest.OpenFiles(t); now > opened+10 {
 				t.Errorf("20 calls of Exec left %d connections open", now-opened)
 			}
 		})
 	}
-}
-
-// openFiles counts the open files of this process, including connections.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/dev/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files)
 }
 
 // TestOpenMakesNothing checks that Open does not create a missing database, and that its error does not

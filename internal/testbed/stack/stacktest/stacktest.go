@@ -107,3 +107,13 @@ func Check(tb testing.TB, err error) {
 		tb.Fatal(err)
 	}
 }
+
+// OpenFiles returns how many files the test binary has open.
+func OpenFiles(tb testing.TB) int {
+	tb.Helper()
+	files, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return len(files)
+}
