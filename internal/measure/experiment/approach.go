@@ -16,9 +16,15 @@ import (
 
 // approach leads the affected drivers to their points before the fault is injected.
 type approach struct {
-	in       *injection
-	contests []*contest
-	holds    breakpoints
+	contests  []*contest
+	holds     breakpoints
+	bursts    *load.Bursts
+	responses *responses
+	queued    int // how many calls a driver makes before it waits in a queue; 0 if drivers poll
+}
+
+func (s *strike) approach() approach {
+	return approach{s.contests, s.holds, s.in.bursts, s.in.responses, s.in.trail.queued}
 }
 
 // run brings the affected drivers to the steps at which the fault is injected. At some steps, a
@@ -28,7 +34,7 @@ type approach struct {
 // records which requests have reached their steps.
 func (a approach) run(ctx context.Context, within time.Duration) error {
 	for _, c := range a.contests {
-		a.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
+		a.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
 	}
 	var m heldCalls
 	err := until(ctx, within, func() (_ bool, err error) {
@@ -37,7 +43,7 @@ func (a approach) run(ctx context.Context, within time.Duration) error {
 			if err == nil && c.point.Role != fault.Alone {
 				err = a.leadToPoint(ctx, c, m)
 			}
-			c.struck = m.isAtPoint(c) && (c.holder == nil || a.in.responses.isAnswered(*c.holder))
+			c.struck = m.isAtPoint(c) && (c.holder == nil || a.responses.isAnswered(*c.holder))
 		}
 		return every(a.contests, func(c *contest) bool { return c.struck || a.hasPassed(c) }), err
 	})
@@ -58,7 +64,7 @@ func (a approach) run(ctx context.Context, within time.Duration) error {
 func (a approach) sendFollower(c *contest) {
 	if !c.followerSent {
 		c.followerSent = true
-		a.in.bursts.Send([]load.Request{*cmp.Or(c.waiter, &c.affected)})
+		a.bursts.Send([]load.Request{*cmp.Or(c.waiter, &c.affected)})
 	}
 }
 
@@ -69,7 +75,7 @@ func (a approach) whereItWas(c *contest, m heldCalls) string {
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
 		last = fmt.Sprintf("after %s", calls[len(calls)-1].Call.Phase)
 	}
-	if a.in.responses.isAnswered(c.affected) {
+	if a.responses.isAnswered(c.affected) {
 		return "the grab had ended " + last
 	}
 	return "the grab was waiting " + last + ": if it was only slow, set a longer -ttl or -lease"
@@ -80,17 +86,17 @@ func (a approach) whereItWas(c *contest, m heldCalls) string {
 // refused although its instance only read from the database. If the driver won, calls to a lock server
 // prove nothing, because the instance may have asked only which instance leads.
 func (a approach) wasForwarded(c *contest, m heldCalls) bool {
-	answer, _ := a.in.responses.of(c.affected)
+	answer, _ := a.responses.of(c.affected)
 	worked := func(h control.Held) bool {
 		return writes(h.Call) || answer.outcome != grab.Grabbed && (h.Target != tap.DB || locks(h.Call))
 	}
-	return a.in.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], worked)
+	return a.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], worked)
 }
 
 // hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
 // moment after the response, because some calls follow the response.
 func (a approach) hasPassed(c *contest) bool {
-	if a.in.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
+	if a.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
 	}
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
@@ -108,24 +114,24 @@ func (a approach) leadToPoint(ctx context.Context, c *contest, m heldCalls) erro
 	case !c.followerSent:
 		a.sendFollower(c)
 		return nil
-	case a.in.responses.isAnswered(*c.holder): // the affected driver can now get the lock
+	case a.responses.isAnswered(*c.holder): // the affected driver can now get the lock
 		c.holderReleased = true
-		if a.in.trail.queued == 0 {
-			return a.in.struck.RemoveHold(ctx, holdName(retryHold, c))
+		if a.queued == 0 {
+			return a.holds.struck.RemoveHold(ctx, holdName(retryHold, c))
 		}
 		return nil
 	case holder[0].State == control.Waiting && (m.isAtPoint(c) || a.isWaiting(c, m)):
-		_, err := a.in.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
+		_, err := a.holds.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
 		return err
 	}
 	return nil
 }
 
 func (a approach) isWaiting(c *contest, m heldCalls) bool {
-	if a.in.trail.queued == 0 {
+	if a.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
 	}
-	return len(m.struck[holdName(callsHold, c)]) >= a.in.trail.queued && c.hasQueued()
+	return len(m.struck[holdName(callsHold, c)]) >= a.queued && c.hasQueued()
 }
 
 // leadToRelease makes the first driver release its lock while a second driver waits for it. The
@@ -136,14 +142,14 @@ func (a approach) leadToRelease(ctx context.Context, c *contest, m heldCalls) er
 		return nil
 	case !c.followerSent:
 		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
-		if err := a.in.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
+		if err := a.holds.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
 			return err
 		}
 		a.sendFollower(c)
 		return nil
-	case len(m.other[holdName(callsHold, c)]) >= max(1, a.in.trail.queued) && c.hasQueued():
+	case len(m.other[holdName(callsHold, c)]) >= max(1, a.queued) && c.hasQueued():
 		c.holderReleased = true
-		return a.in.struck.RemoveHold(ctx, holdName(workHold, c))
+		return a.holds.struck.RemoveHold(ctx, holdName(workHold, c))
 	}
 	return nil
 }

@@ -31,8 +31,6 @@ func contending(do func(contention, context.Context) error) step {
 	return func(s *strike, ctx context.Context) error { return do(s.contention(), ctx) }
 }
 
-func (s contention) gate() gate { return gate(s) }
-
 // send sends the contenders, unless they would come too late.
 func (s contention) send(ctx context.Context) error {
 	s.beginContest()
@@ -88,7 +86,7 @@ func (s contention) giveUp(ctx context.Context, c *contest) error {
 	case s.neverExpires():
 		late, advice = "the service did not reconnect to its servers within %v, so no other driver could compete", "let its clients reconnect sooner, or set a longer lease"
 	}
-	s.in.cancelStrike(c, fmt.Sprintf(late+": %s", within, advice))
+	c.cancel(fmt.Sprintf(late+": %s", within, advice))
 	return s.holds.releaseDriver(ctx, c)
 }
 
@@ -291,7 +289,7 @@ func (s contention) awaitFailedTries(ctx context.Context) error {
 	})
 	for _, c := range s.contests {
 		if err == nil && !tried(c) {
-			s.in.cancelStrike(c, fmt.Sprintf("no other driver got a response while Redis could not be reached for %v: let the client give up sooner", repeatsFor))
+			c.cancel(fmt.Sprintf("no other driver got a response while Redis could not be reached for %v: let the client give up sooner", repeatsFor))
 		}
 	}
 	return err

@@ -495,7 +495,7 @@ func TestHolderMustHaveEnded(t *testing.T) {
 					if answered && holds {
 						in.responses.add(*c.holder, response{})
 					}
-					if err := (approach{in, []*contest{c}, breakpoints{in}}).run(t.Context(), time.Second); err != nil {
+					if err := newStrike(in, c).approach().run(t.Context(), time.Second); err != nil {
 						t.Fatal(err)
 					}
 					want := stops && (!holds || answered)
@@ -608,9 +608,9 @@ func TestOutageOfEveryLockServer(t *testing.T) {
 	p.Part = fault.Work
 	for _, hits := range []lock.Backend{lock.Redis, lock.RedisQuorum, lock.Redis | lock.RedisQuorum} {
 		for _, needs := range []lock.Backend{lock.Redis, lock.RedisQuorum, lock.Redis | lock.RedisQuorum, lock.SQLLocks, 0} {
-			in := &injection{traits: traits{reconnects: true}, fault: fault.Fault{Hits: hits, Course: fault.AtOnce, Lasts: true}, strategy: lock.Strategy{Needs: needs}}
+			v := variations{reconnects: true, fault: fault.Fault{Hits: hits, Course: fault.AtOnce, Lasts: true}, needs: needs}
 			want := needs == lock.Redis || needs == lock.RedisQuorum && hits == lock.RedisQuorum
-			if got := (variations{in}).testsOutage(p); got != want {
+			if got := slices.Contains(v.at(p), inOutage); got != want {
 				t.Errorf("hits %b, needs %b: %v, want %v", hits, needs, got, want)
 			}
 		}

@@ -38,51 +38,62 @@ type hold struct {
 }
 
 // breakpoints sets and removes the breakpoints of a strike, and reads which calls they have stopped.
-type breakpoints struct{ in *injection }
+type breakpoints struct {
+	struck, other *fleet.Instance // the instance of the affected drivers, and the other one
+	fault         fault.Fault
+	trail         trail
+	guard         order.Guard
+	tellsDrivers  bool // whether a breakpoint can stop a single driver
+	responses     *responses
+}
+
+func (in *injection) breakpoints() breakpoints {
+	return breakpoints{in.struck, in.other, in.fault, in.trail, in.cell.Guard, in.traits.tellsDrivers, in.responses}
+}
 
 // of returns the breakpoints that must be set before the drivers of an order start.
 func (b breakpoints) of(c *contest) []hold {
 	affected := []int64{c.affected.Driver}
-	all := []hold{{b.in.struck, callsHold, control.Hold{Drivers: affected, Outcome: control.Delivered}}}
-	if c.point.Role == fault.HandingOver || b.in.fault.Course == fault.Released {
-		all = append(all, hold{b.in.struck, refusalHold, control.Hold{Drivers: affected, At: *b.in.trail.claim, Outcome: control.Refused}})
+	all := []hold{{b.struck, callsHold, control.Hold{Drivers: affected, Outcome: control.Delivered}}}
+	if c.point.Role == fault.HandingOver || b.fault.Course == fault.Released {
+		all = append(all, hold{b.struck, refusalHold, control.Hold{Drivers: affected, At: *b.trail.claim, Outcome: control.Refused}})
 	}
-	all = append(all, hold{b.in.struck, pointHold, control.Hold{Drivers: affected, At: c.point.Point, Strike: true}})
+	all = append(all, hold{b.struck, pointHold, control.Hold{Drivers: affected, At: c.point.Point, Strike: true}})
 	switch {
 	case c.point.Role == fault.HandingOver:
-		all = append(all, hold{b.in.struck, workHold, control.Hold{Drivers: affected, At: beforeClaim}})
+		all = append(all, hold{b.struck, workHold, control.Hold{Drivers: affected, At: beforeClaim}})
 	case c.point.Background:
-		all = append(all, hold{b.in.struck, workHold, control.Hold{Drivers: affected, At: b.in.trail.work}})
+		all = append(all, hold{b.struck, workHold, control.Hold{Drivers: affected, At: b.trail.work}})
 	}
 	if c.holder != nil {
-		all = append(all, hold{b.in.other, beforeHold, control.Hold{Drivers: []int64{c.holder.Driver}, At: beforeRead}})
-		if b.in.trail.queued == 0 {
-			all = append(all, hold{b.in.struck, retryHold, control.Hold{Drivers: affected, At: secondTry}})
+		all = append(all, hold{b.other, beforeHold, control.Hold{Drivers: []int64{c.holder.Driver}, At: beforeRead}})
+		if b.trail.queued == 0 {
+			all = append(all, hold{b.struck, retryHold, control.Hold{Drivers: affected, At: secondTry}})
 		}
 	}
-	if at := b.in.trail.release; at != nil && b.in.fault.Course == fault.BeforeHeal {
-		all = append(all, hold{b.in.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
+	if at := b.trail.release; at != nil && b.fault.Course == fault.BeforeHeal {
+		all = append(all, hold{b.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
 	}
-	if !b.in.traits.tellsDrivers {
-		all = append(all, hold{b.in.other, callsHold, control.Hold{Drivers: []int64{0}, Outcome: control.Delivered}})
+	if !b.tellsDrivers {
+		all = append(all, hold{b.other, callsHold, control.Hold{Drivers: []int64{0}, Outcome: control.Delivered}})
 	}
 	if !b.holdsContenders(c) {
 		return all
 	}
-	if !b.in.traits.tellsDrivers {
-		if at := b.in.trail.claim; at != nil {
-			all = append(all, hold{b.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
+	if !b.tellsDrivers {
+		if at := b.trail.claim; at != nil {
+			all = append(all, hold{b.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
 		}
 		return all
 	}
 	held := c.contenders
-	if b.in.fault.Course == fault.Released { // the contenders arrive one by one, so only the first of them must stop
+	if b.fault.Course == fault.Released { // the contenders arrive one by one, so only the first of them must stop
 		held = held[:1]
 	}
 	for _, r := range held {
-		in := b.in.other
-		if r.Target == b.in.struck.URL {
-			in = b.in.struck
+		in := b.other
+		if r.Target == b.struck.URL {
+			in = b.struck
 		}
 		all = append(all, hold{in, contenderHold, control.Hold{Drivers: []int64{r.Driver}, At: beforeClaim}})
 	}
@@ -92,8 +103,8 @@ func (b breakpoints) of(c *contest) []hold {
 // holdsContenders reports whether the contenders must stop before they write, so that the affected
 // driver can write first.
 func (b breakpoints) holdsContenders(c *contest) bool {
-	fenced := b.in.cell.Guard == order.FenceWrite && b.in.fault.Course < fault.Never && c.point.Role == fault.Alone
-	return b.in.fault.HoldContenders || c.variation == affectedFirst || fenced
+	fenced := b.guard == order.FenceWrite && b.fault.Course < fault.Never && c.point.Role == fault.Alone
+	return b.fault.HoldContenders || c.variation == affectedFirst || fenced
 }
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
@@ -107,8 +118,8 @@ func (h hold) name(c *contest) string {
 }
 
 func (b breakpoints) set(ctx context.Context, contests []*contest) error {
-	b.in.struck.Watch(contests[0].order, contests[0].affected.Driver)
-	b.in.other.Watch(contests[0].order, 0)
+	b.struck.Watch(contests[0].order, contests[0].affected.Driver)
+	b.other.Watch(contests[0].order, 0)
 	for _, c := range contests {
 		for _, h := range b.of(c) {
 			h.First, h.Count = c.order, 1
@@ -123,9 +134,9 @@ func (b breakpoints) set(ctx context.Context, contests []*contest) error {
 // clear removes all breakpoints except those whose calls must stay stopped until the end of the
 // test.
 func (b breakpoints) clear(ctx context.Context) error {
-	err := removeAll(ctx, b.in.other)
-	if b.in.fault.Course != fault.Never {
-		err = errors.Join(err, removeAll(ctx, b.in.struck))
+	err := removeAll(ctx, b.other)
+	if b.fault.Course != fault.Never {
+		err = errors.Join(err, removeAll(ctx, b.struck))
 	}
 	return err
 }
@@ -142,10 +153,10 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 type heldCalls struct{ struck, other map[string][]control.Held }
 
 func (b breakpoints) heldCalls(ctx context.Context) (m heldCalls, err error) {
-	if m.struck, err = b.in.struck.Holds(ctx); err != nil {
+	if m.struck, err = b.struck.Holds(ctx); err != nil {
 		return m, err
 	}
-	m.other, err = b.in.other.Holds(ctx)
+	m.other, err = b.other.Holds(ctx)
 	return m, err
 }
 
@@ -183,7 +194,7 @@ func (b breakpoints) ofContenders(ctx context.Context, contests []*contest) map[
 		return all
 	}
 	held := map[*fleet.Instance]map[string][]control.Held{}
-	for in, within := range map[*fleet.Instance]time.Duration{b.in.other: simultaneous, b.in.struck: 2 * pollInterval} {
+	for in, within := range map[*fleet.Instance]time.Duration{b.other: simultaneous, b.struck: 2 * pollInterval} {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		held[in], _ = in.Holds(ctx)
 		cancel()
@@ -197,13 +208,13 @@ func (b breakpoints) ofContenders(ctx context.Context, contests []*contest) map[
 // loseReplies forwards the stopped calls to their servers, but discards the replies.
 func (b breakpoints) loseReplies(ctx context.Context, contests []*contest) error {
 	for _, c := range contests {
-		held, err := b.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)
+		held, err := b.struck.Held(ctx, holdName(pointHold, c), 0, 0)
 		if err != nil {
 			return err
 		}
 		for _, h := range held {
 			if h.State == control.Waiting {
-				if _, err := b.in.struck.Release(ctx, holdName(pointHold, c), h.Call, control.ReplyLost); err != nil {
+				if _, err := b.struck.Release(ctx, holdName(pointHold, c), h.Call, control.ReplyLost); err != nil {
 					return err
 				}
 			}
@@ -231,7 +242,7 @@ func (b breakpoints) remove(ctx context.Context, c *contest, kinds ...string) er
 // lock before it.
 func (b breakpoints) releaseDriver(ctx context.Context, c *contest) error {
 	if b.hitOther(c) {
-		b.in.cancelStrike(c, "the driver won although its call was stopped, so a background task has made the stopped call, or the grab does not wait for it: turn the task off for the test, or let the grab wait")
+		c.cancel("the driver won although its call was stopped, so a background task has made the stopped call, or the grab does not wait for it: turn the task off for the test, or let the grab wait")
 	}
 	if err := b.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
 		return err
@@ -244,8 +255,8 @@ func (b breakpoints) releaseDriver(ctx context.Context, c *contest) error {
 // be its own. A client that gives up a statement, and repeats it, needs more time. A service may answer without
 // waiting for a statement that follows the write of the winner, so such a statement does not count.
 func (b breakpoints) hitOther(c *contest) bool {
-	t := b.in.trail
-	a, _ := b.in.responses.of(c.affected)
+	t := b.trail
+	a, _ := b.responses.of(c.affected)
 	if t.service == nil || t.callsAfterAnswer > 0 || c.point.Background || a.outcome != grab.Grabbed {
 		return false
 	}
@@ -262,20 +273,20 @@ func (b breakpoints) hitOther(c *contest) bool {
 
 // setPaused records whether a request is stopped, if it may still write after its response.
 func (b breakpoints) setPaused(c *contest, paused bool) {
-	course := b.in.fault.Course
-	if b.in.trail.callsAfterAnswer > 0 && course != fault.Killed && course != fault.Never && course != fault.HungUp {
-		b.in.responses.setPaused(c.affected, paused)
+	course := b.fault.Course
+	if b.trail.callsAfterAnswer > 0 && course != fault.Killed && course != fault.Never && course != fault.HungUp {
+		b.responses.setPaused(c.affected, paused)
 	}
 }
 
 // noteNextCalls records which affected drivers no longer wait for their delayed replies.
 func (b breakpoints) noteNextCalls(ctx context.Context, contests []*contest) error {
-	if b.in.fault.RepliesAfter == 0 || !b.in.traits.reconnects {
+	if b.fault.RepliesAfter == 0 || b.trail.service == nil {
 		return nil
 	}
 	m, err := b.heldCalls(ctx)
 	for _, c := range contests {
-		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, b.in.trail.service.renewal) {
+		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, b.trail.service.renewal) {
 			c.movedOnAt = time.Now()
 		}
 	}

@@ -134,6 +134,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
+	c.Struck = new(len(catalog.Filter(in.contests, func(c *contest) bool { return c.struck })))
 	m.vacuous = "" // each step now has its own verdict
 	j := judgement{in: in, evidence: m.evidence}
 	m.invalid = cmp.Or(m.invalid, j.overwritten(), j.outlived())
@@ -178,11 +179,11 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 		if in.bothOrders(p) {
 			again++
 		}
-		extra := variations{in}
-		again += len(extra.at(p))
-		if extra.testsStart(p) {
+		extra := in.variations().at(p)
+		again += len(extra)
+		if slices.Contains(extra, otherRestarts) {
 			again++ // the instances may swap roles
-			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*extra.ttlOfRestart())
+			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
 		}
 	}
 	in.workload.setup = in.w.cfg.setup()
@@ -324,7 +325,7 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 // strikeAll injects the fault at every step of a request. Before each injection and after the last
 // one, it uses a new order to check that drivers can win without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
-	if err := (variations{in}).strike(ctx); err != nil {
+	if err := in.strikeVariations(ctx); err != nil {
 		return err
 	}
 	for n := range in.prepared.Strikes {
@@ -440,13 +441,11 @@ func (in *injection) claimed(ctx context.Context, contests []*contest) func(load
 	return has
 }
 
-// cancelStrike removes an injection from the number of hits, because it could not have revealed a
-// failure. why is the reason.
-func (in *injection) cancelStrike(c *contest, why string) {
+// cancel discards an injection that hit the affected driver, because it could not have revealed a failure. why
+// is the reason.
+func (c *contest) cancel(why string) {
 	if c.struck {
-		c.missed = why
-		c.struck = false
-		*in.cell.Struck--
+		c.struck, c.missed = false, why
 	}
 }
 

@@ -429,20 +429,18 @@ func TestPreparedAgainForAService(t *testing.T) {
 }
 
 // TestCancelledStrikesAreNoHits injects a fault that strikes the first of two orders, and then cancels
-// the strikes in every sequence. The cell's number of strikes must always equal the number of orders
-// that still count as struck.
+// the strikes in every sequence. Only the first reason for an order must count, and only if the fault struck it.
 func TestCancelledStrikesAreNoHits(t *testing.T) {
 	for sequence := range 1 << 4 {
 		hit, missed := &contest{struck: true}, &contest{}
-		s := &strike{in: &injection{cell: &Cell{Struck: new(1)}}, contests: []*contest{hit, missed}}
 		first := ""
 		for n := range 4 {
-			c, why := s.contests[sequence>>n&1], fmt.Sprint("reason ", n)
-			if s.in.cancelStrike(c, why); c == hit && first == "" {
+			c, why := []*contest{hit, missed}[sequence>>n&1], fmt.Sprint("reason ", n)
+			if c.cancel(why); c == hit && first == "" {
 				first = why
 			}
-			if left := len(catalog.Filter(s.contests, func(c *contest) bool { return c.struck })); *s.in.cell.Struck != left || hit.missed != first || missed.missed != "" {
-				t.Fatalf("%04b: %d strikes, want %d; missed because of %q and %q, want %q and none", sequence, *s.in.cell.Struck, left, hit.missed, missed.missed, first)
+			if hit.struck != (first == "") || missed.struck || hit.missed != first || missed.missed != "" {
+				t.Fatalf("%04b: struck %v and %v; missed because of %q and %q, want %q and none", sequence, hit.struck, missed.struck, hit.missed, missed.missed, first)
 			}
 		}
 	}
@@ -511,7 +509,7 @@ func TestForwardedGrabs(t *testing.T) {
 		if tt.outcome != "" {
 			in.responses.got[c.affected] = response{outcome: tt.outcome}
 		}
-		c.forwarded = approach{in: in}.wasForwarded(c, heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}})
+		c.forwarded = approach{responses: in.responses}.wasForwarded(c, heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}})
 		in.contests = []*contest{c}
 		if why := (judgement{in: in}).whyMissed(); strings.HasSuffix(why, oneLeads) != tt.leads {
 			t.Errorf("%s: whyMissed: %q", name, why)

@@ -1133,7 +1133,7 @@ func TestRestartOfTheOtherInstance(t *testing.T) {
 				_, err := in.sending(func(ctx context.Context) error {
 					p := pointAt(fault.Alone, tap.Read, true)
 					p.Part = fault.Work
-					return errors.Join(in.prepareFault(ctx), variations{in}.strikeAtOther(ctx, p))
+					return errors.Join(in.prepareFault(ctx), in.strikeAtOther(ctx, p))
 				})(t.Context(), first)
 				if err != nil {
 					t.Fatal(err)

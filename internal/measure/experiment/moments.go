@@ -19,6 +19,7 @@ import (
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
 )
 
@@ -61,81 +62,84 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// timedInjection injects a fault into running targets. Their calls are unknown, so it chooses moments of a
-// request instead of points.
-type timedInjection struct{ in *injection }
-
-// strike injects the fault at several moments of a request, each time with a new order.
-func (t timedInjection) strike(ctx context.Context) (m measured, err error) {
-	moments, err := t.chooseMoments(ctx)
+// strikeInMoments injects the fault into running targets, at several moments of a request. Their calls are
+// unknown, so there are no points to choose from.
+func (in *injection) strikeInMoments(ctx context.Context) (m measured, err error) {
+	moments, err := in.chooseMoments(ctx)
 	if err != nil {
 		return m, err
 	}
-	if t.in.prepared, err = t.in.fault.Prepare(ctx, fault.Target{Strategy: t.in.strategy, Affected: t.in.struck, Contender: t.in.other}); err != nil {
+	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Affected: in.struck, Contender: in.other}); err != nil {
 		return m, err
 	}
-	t.in.workload.setup, t.in.workload.killed = t.in.w.cfg.setup(), t.in.fault.Course == fault.Killed
-	return t.in.measure(ctx, 2*momentTries*len(t.in.points)+1, func(ctx context.Context) error { return t.strikeAtMoments(ctx, moments) }), nil
+	in.workload.setup, in.workload.killed = in.w.cfg.setup(), in.fault.Course == fault.Killed
+	return in.measure(ctx, 2*momentTries*len(in.points)+1, func(ctx context.Context) error { return in.strikeAtMoments(ctx, moments) }), nil
 }
 
 // chooseMoments measures how long a normal request takes, and returns the times after the start of a
 // request at which to inject the fault. It also checks that the process that the user named serves
 // the requests.
-func (t timedInjection) chooseMoments(ctx context.Context) (moments []time.Duration, err error) {
-	lease, err := t.in.w.fleet.Use(ctx, t.in.strategy.Name)
+func (in *injection) chooseMoments(ctx context.Context) (moments []time.Duration, err error) {
+	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
 		return nil, err
 	}
-	if t.in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && t.in.w.cfg.Target.Lease == 0 && !t.in.w.fleet.Known() {
+	named, stops := in.w.cfg.Target, in.fault.Name.Entry().Process == catalog.ProcessStopped
+	if stops && lease == 0 && named.Lease == 0 && !in.w.fleet.Known() {
 		return nil, errors.New("the fault pause must last longer than the service's lock: add -lease D, the time after which that lock expires")
 	}
 	if lease > 0 {
-		t.in.cell.LeaseMS = &lease
+		in.cell.LeaseMS = &lease
 	}
-	t.in.w.cfg.Load.Timeout = max(t.in.w.cfg.Load.Timeout, 4*t.in.lease()) // the client must wait longer than a pause lasts
-	if t.in.spare, err = t.in.w.orders.Create(ctx, 1+1+momentRuns, 1); err != nil {
+	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.lease()) // the client must wait longer than a pause lasts
+	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns, 1); err != nil {
 		return nil, err
 	}
-	if err := t.in.struck.AwaitGrab(ctx, t.in.spare, dryStep); err != nil {
+	p := timedProcess{in.struck, in.w.fleet.Shape, in.spare}
+	if err := p.instance.AwaitGrab(ctx, p.order, dryStep); err != nil {
 		return nil, err
 	}
-	took, err := t.timeGrab(ctx)
-	if err != nil {
+	if in.took, err = p.timeGrab(ctx); err != nil {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
-	pids := t.in.w.cfg.Target.PIDs
-	if len(pids) > 0 {
-		if err := t.checkAlone(pids[len(pids)-1]); err != nil {
+	if n := len(named.PIDs); n > 0 {
+		if err := p.checkAlone(named.PIDs[n-1]); err != nil {
 			return nil, err
 		}
-	}
-	if t.in.fault.Name.Entry().Process == catalog.ProcessStopped {
-		if err := t.checkServes(ctx, took, pids[len(pids)-1]); err != nil {
-			return nil, err
+		if stops {
+			if err := p.checkServes(ctx, in.took, named.PIDs[n-1]); err != nil {
+				return nil, err
+			}
 		}
 	}
-	t.in.took = took
 	n := momentCount
-	if t.in.fault.Course == fault.Killed {
+	if in.fault.Course == fault.Killed {
 		n = 1 // the program does not restart the process, so it can kill the process only once
 	}
 	for i := range n {
-		at := took * time.Duration(2*i+1) / time.Duration(2*n)
+		at := in.took * time.Duration(2*i+1) / time.Duration(2*n)
 		moments = append(moments, at)
-		t.in.points = append(t.in.points, fault.Point{Moment: fmt.Sprintf("%s%d of %d (%.1f of %.1f ms)", momentPrefix, i+1, n, millis(at), millis(took))})
+		in.points = append(in.points, fault.Point{Moment: fmt.Sprintf("%s%d of %d (%.1f of %.1f ms)", momentPrefix, i+1, n, millis(at), millis(in.took))})
 	}
 	return moments, nil
 }
 
+// timedProcess is the process that a fault at a moment will hit. Its methods try the process before the first injection.
+type timedProcess struct {
+	instance *fleet.Instance
+	shape    *target.Shape
+	order    int64 // the first of several orders that appear in no result
+}
+
 // timeGrab returns how long a normal request takes. It measures several requests and returns the
 // shortest duration, so that even the last injection comes while the request is running.
-func (t timedInjection) timeGrab(ctx context.Context) (time.Duration, error) {
+func (p timedProcess) timeGrab(ctx context.Context) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
-		id, began := t.in.spare+1+n, time.Now()
-		outcome, err := t.in.struck.Grab(ctx, id, n)
+		id, began := p.order+1+n, time.Now()
+		outcome, err := p.instance.Grab(ctx, id, n)
 		if err == nil && outcome != grab.Grabbed {
-			err = fmt.Errorf("order %s should be open, but the service answered a grab with %s: use orders that no earlier run has used", t.in.w.fleet.Shape.OrderText(id), outcome)
+			err = fmt.Errorf("order %s should be open, but the service answered a grab with %s: use orders that no earlier run has used", p.shape.OrderText(id), outcome)
 		}
 		if err != nil {
 			return 0, err
@@ -149,78 +153,78 @@ func (t timedInjection) timeGrab(ctx context.Context) (time.Duration, error) {
 
 // checkAlone returns an error if another process serves requests at the same port, because the fault would hit only one
 // of them.
-func (t timedInjection) checkAlone(pid int) error {
-	u, err := url.Parse(t.in.struck.URL)
+func (p timedProcess) checkAlone(pid int) error {
+	u, err := url.Parse(p.instance.URL)
 	if err != nil {
 		return err
 	}
 	port, _ := strconv.Atoi(cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80"))
 	if other := proc.Sharer(pid, port); other != 0 {
-		return fmt.Errorf("processes %d and %d both serve %s, but the fault would hit only the first: start one process for each instance, or let loadgen start the service with -service", pid, other, t.in.struck.URL)
+		return fmt.Errorf("processes %d and %d both serve %s, but the fault would hit only the first: start one process for each instance, or let loadgen start the service with -service", pid, other, p.instance.URL)
 	}
 	return nil
 }
 
 // checkServes returns an error if requests get responses even while the process is stopped. It
 // tries several times, because a busy machine may stop a process late.
-func (t timedInjection) checkServes(ctx context.Context, took time.Duration, pid int) error {
+func (p timedProcess) checkServes(ctx context.Context, took time.Duration, pid int) error {
 	for range stopTries {
-		answered, err := t.answersWhileStopped(ctx, took)
+		answered, err := p.answersWhileStopped(ctx, took)
 		if err != nil || !answered {
 			return err
 		}
 	}
-	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve requests, not a supervisor or a proxy, in the same order as in -targets", pid, t.in.struck.URL)
+	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve requests, not a supervisor or a proxy, in the same order as in -targets", pid, p.instance.URL)
 }
 
 // answersWhileStopped stops the process briefly, and reports whether a request gets a response
 // meanwhile.
-func (t timedInjection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
-	if err := t.in.struck.Signal(syscall.SIGSTOP); err != nil {
+func (p timedProcess) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
+	if err := p.instance.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
 	}
 	wait.For(ctx, simultaneous) // give all threads time to stop
 	grabbed, seen := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := t.in.struck.Grab(ctx, t.in.spare, 0)
+		_, err := p.instance.Grab(ctx, p.order, 0)
 		grabbed <- err
 	}()
 	go func() { // unlike a grab, this request is answered even if the process is a server that the service needs
-		path, _, _ := t.in.w.fleet.Shape.Request(t.in.spare, 0)
-		seen <- t.in.struck.Call(ctx, http.MethodGet, string(path), nil, nil)
+		path, _, _ := p.shape.Request(p.order, 0)
+		seen <- p.instance.Call(ctx, http.MethodGet, string(path), nil, nil)
 	}()
 	wait.For(ctx, max(3*took, 3*simultaneous))
 	answered = len(grabbed)+len(seen) > 0
-	err = errors.Join(t.in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
+	err = errors.Join(p.instance.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 	<-seen
 	return answered, err
 }
 
 // strikeAtMoments injects the fault at each of the chosen times after the start of a request. If a
 // request has already ended by then, it retries with another order.
-func (t timedInjection) strikeAtMoments(ctx context.Context, moments []time.Duration) error {
-	for i, p := range t.in.points {
+func (in *injection) strikeAtMoments(ctx context.Context, moments []time.Duration) error {
+	for i, p := range in.points {
 		for try := 1; ; try++ {
-			if err := t.in.withoutFault(ctx); err != nil {
+			if err := in.withoutFault(ctx); err != nil {
 				return err
 			}
-			s := newStrike(t.in, t.in.following(p))
+			s := newStrike(in, in.following(p))
 			done, err := s.runAt(ctx, moments[i])
 			if err != nil {
 				return fmt.Errorf("experiment: the injection failed: %w", err)
 			}
 			if done || try == momentTries {
-				t.in.contests = append(t.in.contests, s.contests...)
+				in.contests = append(in.contests, s.contests...)
 				break
 			}
-			t.in.undisturbed = append(t.in.undisturbed, s.contests...)
+			in.undisturbed = append(in.undisturbed, s.contests...)
 		}
 	}
 	var err error
-	if t.in.fault.Course != fault.Killed {
-		err = t.in.withoutFault(ctx)
+	if in.fault.Course != fault.Killed {
+		err = in.withoutFault(ctx)
 	}
-	t.in.cell.Orders = t.in.next // drop the orders that were not needed
+	in.cell.Orders = in.next // drop the orders that were not needed
 	return err
 }
 
@@ -241,10 +245,8 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		wait.For(ctx, simultaneous) // wait for a response that is already on its way
 		done = s.in.fault.Course == fault.Killed
 		a, answered := s.in.responses.of(c.affected)
-		if c.struck = !answered || done && !reached(a.outcome); c.struck {
-			*s.in.cell.Struck++
-			done = true
-		}
+		c.struck = !answered || done && !reached(a.outcome)
+		done = done || c.struck
 	}
 	if c.struck {
 		steps = []step{contending(contention.send), contending(contention.await)}

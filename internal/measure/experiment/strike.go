@@ -25,7 +25,7 @@ type strike struct {
 }
 
 func newStrike(in *injection, contests ...*contest) *strike {
-	return &strike{in: in, contests: contests, holds: breakpoints{in}}
+	return &strike{in: in, contests: contests, holds: in.breakpoints()}
 }
 
 const (
@@ -133,7 +133,7 @@ func applying(of fault.Step) step {
 		}
 		if errors.Is(err, stack.ErrInUse) { // an open transaction of the paused driver uses what the fault would change
 			for _, c := range s.contests {
-				s.in.cancelStrike(c, "the fault cannot delay this write, because the driver's own transaction has locked the table")
+				c.cancel("the fault cannot delay this write, because the driver's own transaction has locked the table")
 			}
 			return nil
 		}
@@ -158,10 +158,9 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	if s.in.fault.ContendFor < 1 { // the test must end before the drivers' leases expire
 		within = max(s.in.lease()*3/5, time.Second)
 	}
-	err := approach{s.in, s.contests, s.holds}.run(ctx, within)
+	err := s.approach().run(ctx, within)
 	for _, c := range s.contests {
 		if c.struck {
-			*s.in.cell.Struck++
 			s.holds.setPaused(c, true)
 		}
 	}
@@ -219,7 +218,7 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if !slices.ContainsFunc(m.struck[holdName(pointHold, c)], stopped) {
-			s.in.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: "+longerTimeout)
+			c.cancel("the client gave up the delayed call before another driver had the lock: " + longerTimeout)
 		}
 	}
 	return nil
@@ -266,7 +265,7 @@ func (s *strike) cancelUnawaited(context.Context) error {
 			waited = min(waited, c.movedOnAt.Sub(c.heldSince))
 		}
 		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < s.in.delayOfReply() {
-			s.in.cancelStrike(c, "the client gave up the call before its delayed reply arrived: "+longerTimeout)
+			c.cancel("the client gave up the call before its delayed reply arrived: " + longerTimeout)
 		}
 	}
 	return nil
@@ -334,7 +333,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if s.in.responses.isPending(c.affected) {
-			s.in.cancelStrike(c, "the service was still working on the request after its connection was closed")
+			c.cancel("the service was still working on the request after its connection was closed")
 		}
 	}
 	return err

@@ -203,7 +203,7 @@ func TestMoreDriversCompete(t *testing.T) {
 func TestWaitsForOthers(t *testing.T) {
 	for bits := range 1 << 4 {
 		has := func(n int) bool { return bits>>n&1 != 0 }
-		in := &injection{cell: &Cell{}, ttl: time.Second, struck: &fleet.Instance{}, fault: fault.Fault{Freezes: has(0)}}
+		in := &injection{w: &worker{}, cell: &Cell{}, ttl: time.Second, struck: &fleet.Instance{}, fault: fault.Fault{Freezes: has(0)}}
 		if has(1) {
 			in.fault.Hits = lock.Redis
 		}
@@ -262,12 +262,12 @@ func TestBreakpointsThatStay(t *testing.T) {
 		}
 		for _, at := range []string{"struck", "other"} {
 			in := &injection{struck: instance(at == "struck"), other: instance(at == "other"), trail: ourTrail(nil), cell: &Cell{}}
-			if err := (breakpoints{in}).clear(t.Context()); (err == nil) != (tt.err == nil) {
+			if err := in.breakpoints().clear(t.Context()); (err == nil) != (tt.err == nil) {
 				t.Errorf("case %d: the instance %s fails to remove a breakpoint: %v", n, at, err)
 			}
 		}
 		in := &injection{struck: instance(true), other: instance(true), trail: ourTrail(nil), cell: &Cell{}}
-		if err := (breakpoints{in}).remove(t.Context(), &contest{}, pointHold); (err == nil) != tt.gone || !tt.gone && !errors.Is(err, tt.err) {
+		if err := in.breakpoints().remove(t.Context(), &contest{}, pointHold); (err == nil) != tt.gone || !tt.gone && !errors.Is(err, tt.err) {
 			t.Errorf("case %d: got error %v, want %v", n, err, tt.err)
 		}
 	}
@@ -321,7 +321,7 @@ func TestWhereAMissedDriverWas(t *testing.T) {
 			} else {
 				want = "the grab was waiting " + want + ": if it was only slow, set a longer -ttl or -lease"
 			}
-			if got := (approach{in: in}).whereItWas(c, m); got != want {
+			if got := (approach{responses: in.responses}).whereItWas(c, m); got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}

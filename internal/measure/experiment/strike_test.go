@@ -62,13 +62,14 @@ func TestExtraInjections(t *testing.T) {
 					in.w.cfg.Work = longWork
 				}
 				reconnects := has(0) && !has(3)
+				varied := func(v variation) bool { return slices.Contains(in.variations().at(p), v) }
 				for _, v := range []struct {
 					name      string
 					got, want bool
 				}{
-					{"start of the other instance", variations{in}.testsStart(p), reconnects && f.Name == catalog.Crash},
-					{"long work", variations{in}.testsLongWork(p), reconnects && f.Name == catalog.DBRestart && !has(2) && !has(5)},
-					{"outage", variations{in}.testsOutage(p), reconnects && slices.Contains(outages, f.Name)},
+					{"start of the other instance", varied(otherRestarts), reconnects && f.Name == catalog.Crash},
+					{"long work", varied(worksLong), reconnects && f.Name == catalog.DBRestart && !has(2) && !has(5)},
+					{"outage", varied(inOutage), reconnects && slices.Contains(outages, f.Name)},
 					{"both orders", in.bothOrders(p), has(1) && !has(3) && !has(4) && (f.Name == catalog.Slow || f.Name == catalog.Pause)},
 				} {
 					if v.got != v.want {
@@ -90,8 +91,8 @@ func TestHeadStarts(t *testing.T) {
 	loses := []catalog.Fault{catalog.RedisRestart, catalog.Failover, catalog.NodeClock, catalog.RedisFull}
 	for _, f := range fault.Faults {
 		for _, reconnects := range []bool{true, false} {
-			in := &injection{traits: traits{reconnects: reconnects}, fault: f, trail: grab, points: grab.servicePoints()}
-			got := names(catalog.Filter(in.points, variations{in}.testsHeadStart))
+			v := variations{cfg: Config{Service: new(fleet.Service)}, reconnects: reconnects, fault: f, trail: grab}
+			got := names(catalog.Filter(grab.servicePoints(), func(p fault.Point) bool { return slices.Contains(v.at(p), headStart) }))
 			want := ""
 			if reconnects && slices.Contains(loses, f.Name) {
 				want = "before redis DECR stock:* 1"
@@ -156,10 +157,10 @@ func TestBreakpointsOfAnOrder(t *testing.T) {
 		}
 		trail := ourTrail(nil)
 		trail.queued = tt.queued
-		b := breakpoints{&injection{
+		b := breakpoints{
 			struck: struck, other: other, trail: trail, fault: fault.Fault{Course: tt.course, HoldContenders: tt.contends},
-			cell: &Cell{Guard: tt.guard}, traits: traits{tellsDrivers: !tt.unknown},
-		}}
+			guard: tt.guard, tellsDrivers: !tt.unknown,
+		}
 		names := map[string]bool{}
 		got := catalog.Join(b.of(c), "; ", func(h hold) string {
 			names[h.in.ID+h.name(c)] = true
@@ -192,7 +193,7 @@ func TestBreakpointsAreRemoved(t *testing.T) {
 				return json.Unmarshal([]byte(`{"a":[],"b":[]}`), answer)
 			}}
 		}
-		b := breakpoints{&injection{struck: instance("struck"), other: instance("other"), fault: fault.Fault{Course: course}}}
+		b := breakpoints{struck: instance("struck"), other: instance("other"), fault: fault.Fault{Course: course}}
 		want := map[bool]int{true: 0, false: 2}[course == fault.Never]
 		if err := b.clear(t.Context()); err != nil || removed["other"] != 2 || removed["struck"] != want {
 			t.Errorf("course %d: removed %v, want 2 and %d: %v", course, removed, want, err)
@@ -268,7 +269,7 @@ func TestStepsWaitForDrivers(t *testing.T) {
 			default:
 				name, step, want = "hang-up", (*strike).hangUp, min(answered, arrivalTimeout)+simultaneous
 				in.bursts = load.NewBursts()
-				in.cell.Struck, c.struck = new(1), true
+				c.struck = true
 			}
 			err := step(s, t.Context())
 			if took := time.Since(began); err != nil || took < want || took > want+2*pollInterval {
@@ -291,7 +292,7 @@ func TestContendersMayWrite(t *testing.T) {
 			wrote := func(r load.Request) bool { return bits>>(r.Driver-1)&1 != 0 }
 			c := &contest{affected: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}, {Driver: 3}, {Driver: 4}}}
 			for course := fault.AfterHeal; course <= fault.HungUp; course++ {
-				s := &strike{in: &injection{w: &worker{cfg: Config{Stock: units}}, responses: newResponses(), fault: fault.Fault{Course: course}}}
+				s := newStrike(&injection{w: &worker{cfg: Config{Stock: units}}, cell: &Cell{}, responses: newResponses(), fault: fault.Fault{Course: course}})
 				want := bits&1 != 0
 				if course == fault.Released {
 					want = bits>>2&1+bits>>3&1 >= units
@@ -586,9 +587,6 @@ func TestTooLateForContenders(t *testing.T) {
 				if has(7) {
 					in.w.cfg.Target.NoExpiry, late = true, false
 				}
-				if *in.cell.Struck = 1; !c.struck {
-					*in.cell.Struck = 0
-				}
 				late = late && elapsed+needed > limit
 				if err := newStrike(in, c).contention().send(t.Context()); err != nil {
 					t.Fatal(err)
@@ -599,7 +597,7 @@ func TestTooLateForContenders(t *testing.T) {
 					want = "on a less busy machine"
 				}
 				advice := strings.HasSuffix(c.missed, want)
-				if late != (sent == 0) || !late && sent != 2 || late != (len(removed) > 0) || c.struck != (has(1) && !late) || (*in.cell.Struck == 1) != c.struck || advice != late {
+				if late != (sent == 0) || !late && sent != 2 || late != (len(removed) > 0) || c.struck != (has(1) && !late) || advice != late {
 					t.Errorf("%08b after %v: sent %d requests, removed %q, counts %v (%q); want too late: %v", bits, elapsed, sent, removed, c.struck, c.missed, late)
 				}
 			}
@@ -630,7 +628,7 @@ func TestStopAtAMoment(t *testing.T) {
 					answered := outcome != "" && after < simultaneous+at
 					early := answered && after < at
 					hit := !answered || !early && course == fault.Killed && !reached(outcome)
-					if c.struck != hit || *in.cell.Struck != map[bool]int{true: 1}[hit] || done != (hit || course == fault.Killed && !early) || early != !errors.Is(err, ended) {
+					if c.struck != hit || done != (hit || course == fault.Killed && !early) || early != !errors.Is(err, ended) {
 						t.Errorf("course %d, %q after %v: struck %v, want %v; done %v, %v", course, outcome, after, c.struck, hit, done, err)
 					}
 					time.Sleep(time.Second)
@@ -682,7 +680,7 @@ func TestOnlyStoppedCallsLoseReplies(t *testing.T) {
 		text, err = json.Marshal(held)
 		return errors.Join(err, json.Unmarshal(text, answer))
 	}}
-	if err := (breakpoints{&injection{struck: struck}}).loseReplies(t.Context(), []*contest{{order: 7}, {order: 8}}); err != nil {
+	if err := (breakpoints{struck: struck}).loseReplies(t.Context(), []*contest{{order: 7}, {order: 8}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"7waiting0", "7waiting4", "8waiting0", "8waiting4"}; !slices.Equal(lost, want) {
@@ -766,7 +764,7 @@ func TestStoppedProcessReportsNothing(t *testing.T) {
 					want = append(want, driver)
 				}
 			}
-			got := catalog.Map(breakpoints{in}.ofContenders(t.Context(), []*contest{c})[c], func(h hold) int64 { return h.Drivers[0] })
+			got := catalog.Map(in.breakpoints().ofContenders(t.Context(), []*contest{c})[c], func(h hold) int64 { return h.Drivers[0] })
 			slices.Sort(got)
 			slices.Sort(want)
 			if took := time.Since(began); !slices.Equal(got, want) || took > 2*simultaneous {

@@ -257,5 +257,5 @@ func (t runningTargets) traits() traits { return traits{unknownLock: true, liveL
 // opens orders and may return the ledger.
 func (t runningTargets) strike(ctx context.Context, in *injection) (measured, error) {
 	in.swapInstances()
-	return timedInjection{in}.strike(ctx)
+	return in.strikeInMoments(ctx)
 }

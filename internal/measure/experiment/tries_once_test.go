@@ -135,8 +135,8 @@ func TestCancelUnawaited(t *testing.T) {
 		if tt.waited > 0 {
 			in.responses.add(c.affected, response{grab.Failed, began, began.Add(tt.waited)})
 		}
-		if err := newStrike(in, c).cancelUnawaited(t.Context()); err != nil || c.struck == tt.cancels || (*in.cell.Struck == 0) != tt.cancels {
-			t.Errorf("%s: cancelUnawaited left struck %v and the number of strikes %d (%v)", tt.name, c.struck, *in.cell.Struck, err)
+		if err := newStrike(in, c).cancelUnawaited(t.Context()); err != nil || c.struck == tt.cancels {
+			t.Errorf("%s: cancelUnawaited left struck %v (%v)", tt.name, c.struck, err)
 		}
 	}
 }

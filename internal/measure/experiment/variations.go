@@ -14,19 +14,50 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// variations injects the fault once more at some points, in other ways than usual.
-type variations struct{ in *injection }
+// variations decides at which points to inject the fault once more, in other ways than usual. It does so only
+// for a service that the run starts, because its code is unknown.
+type variations struct {
+	cfg        Config
+	reconnects bool // whether the instances belong to such a service
+	fault      fault.Fault
+	trail      trail
+	needs      lock.Backend // the servers that the service uses
+}
 
-// strike injects the fault in each variation. This comes before the usual injections, because it
+func (in *injection) variations() variations {
+	return variations{in.w.cfg, in.traits.reconnects, in.fault, in.trail, in.strategy.Needs}
+}
+
+// at returns the variations in which to inject the fault once more at this step.
+func (v variations) at(p fault.Point) (all []variation) {
+	if !v.reconnects {
+		return nil
+	}
+	if v.testsStart(p) {
+		all = append(all, otherRestarts)
+	}
+	if v.testsLongWork(p) {
+		all = append(all, worksLong)
+	}
+	if v.testsOutage(p) {
+		all = append(all, inOutage)
+	}
+	if v.testsHeadStart(p) {
+		all = append(all, headStart)
+	}
+	return all
+}
+
+// strikeVariations injects the fault in each variation. This comes before the usual injections, because it
 // restarts the instances with other settings. A restart ends everything that an instance still does
 // for an order, such as renewing a lock that it should have released.
-func (v variations) strike(ctx context.Context) error {
-	f, varied := v.in.fault, false
-	for _, p := range v.in.points {
-		for _, strike := range v.at(p) {
+func (in *injection) strikeVariations(ctx context.Context) error {
+	usually, varied := in.fault, false
+	for _, p := range in.points {
+		for _, v := range in.variations().at(p) {
 			varied = true
-			err := strike(ctx, p)
-			if v.in.fault = f; err != nil { // a variation may change the course of the fault
+			err := in.strikeVariation(ctx, p, v)
+			if in.fault = usually; err != nil { // a variation may change the course of the fault
 				return err
 			}
 		}
@@ -34,51 +65,52 @@ func (v variations) strike(ctx context.Context) error {
 	if !varied {
 		return nil
 	}
-	v.in.ttl = v.in.w.cfg.TTL
-	return v.equip(ctx, v.in.workload.setup)
+	in.ttl = in.w.cfg.TTL
+	return in.equip(ctx, in.workload.setup)
+}
+
+func (in *injection) strikeVariation(ctx context.Context, p fault.Point, v variation) error {
+	switch v {
+	case otherRestarts:
+		return in.strikeAtOther(ctx, p)
+	case worksLong:
+		u := in.workload.setup
+		u.Work = longWork
+		if err := in.equip(ctx, u); err != nil {
+			return err
+		}
+	case inOutage: // the stopped driver continues before the servers are back
+		in.fault.Course, in.fault.ContendFor = fault.InOutage, min(in.fault.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
+	case headStart: // the other drivers need not be in time, because no lease must outlive their arrival
+		in.fault.Course, in.fault.Severs = fault.AtOnce, false
+	}
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, v)
 }
 
 // equip restarts the instances at the same addresses if they do not have these settings yet.
-func (v variations) equip(ctx context.Context, u fleet.Setup) error {
+func (in *injection) equip(ctx context.Context, u fleet.Setup) error {
 	u.SameAddr = true
-	return v.in.w.prepare(ctx, v.in.strategy, v.in.cell, u)
-}
-
-// at returns functions that inject the fault at this step once more, each in a variation.
-func (v variations) at(p fault.Point) (all []func(context.Context, fault.Point) error) {
-	if v.testsStart(p) {
-		all = append(all, v.strikeAtOther)
-	}
-	if v.testsLongWork(p) {
-		all = append(all, v.strikeInLongWork)
-	}
-	if v.testsOutage(p) {
-		all = append(all, v.strikeInOutage)
-	}
-	if v.testsHeadStart(p) {
-		all = append(all, v.strikeWithHeadStart)
-	}
-	return all
+	return in.w.prepare(ctx, in.strategy, in.cell, u)
 }
 
 // testsStart reports whether to inject the fault once more at this step, but into the other instance.
 // That instance restarts, and its start-up code may delete the lock. The code may also undo the
 // unfinished work of a driver at the instance that is still running.
 func (v variations) testsStart(p fault.Point) bool {
-	return v.in.traits.reconnects && v.in.fault.Course == fault.Killed && p.InWork()
+	return v.fault.Course == fault.Killed && p.InWork()
 }
 
 // ttlOfRestart returns a TTL that lets a lock outlast an instance restart and the rest of a grab. If
 // the run cannot set the TTL, it returns the configured one.
-func (v variations) ttlOfRestart() time.Duration {
-	if !v.in.w.cfg.setsTTL() || v.in.w.cfg.Asked.TTL {
-		return v.in.ttl
+func (in *injection) ttlOfRestart() time.Duration {
+	if !in.w.cfg.setsTTL() || in.w.cfg.Asked.TTL {
+		return in.ttl
 	}
-	needed := v.in.struck.StartTook
-	if t := v.in.trail.service; t != nil {
+	needed := in.struck.StartTook
+	if t := in.trail.service; t != nil {
 		needed += t.takes
 	}
-	return max(v.in.ttl, restartTTL, 3*needed)
+	return max(in.ttl, restartTTL, 3*needed)
 }
 
 // strikeAtOther pauses a driver at one instance, and restarts the other instance. Contenders then
@@ -88,31 +120,31 @@ func (v variations) ttlOfRestart() time.Duration {
 // The dry runs used in.struck, and often only the first instance has start-up code, so the driver is
 // paused at in.other. If it does not reach the step there, for example because only in.struck reads a
 // queue, the instances swap roles.
-func (v variations) strikeAtOther(ctx context.Context, p fault.Point) error {
-	v.in.ttl = v.ttlOfRestart()
-	u := v.in.workload.setup
-	u.TTL = v.in.ttl
-	if err := v.equip(ctx, u); err != nil {
+func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
+	in.ttl = in.ttlOfRestart()
+	u := in.workload.setup
+	u.TTL = in.ttl
+	if err := in.equip(ctx, u); err != nil {
 		return err
 	}
-	began := len(v.in.contests)
-	v.in.fault.Course, v.in.fault.ContendFor, v.in.fault.Severs = fault.AfterHeal, 0.3, true // like a fault that restarts a server
-	v.in.swapInstances()
-	err := v.in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
-	v.in.swapInstances()
-	if last := v.in.contests[len(v.in.contests)-1]; err != nil || last.struck || last.answeredAt.IsZero() {
+	began := len(in.contests)
+	in.fault.Course, in.fault.ContendFor, in.fault.Severs = fault.AfterHeal, 0.3, true // like a fault that restarts a server
+	in.swapInstances()
+	err := in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
+	in.swapInstances()
+	if last := in.contests[len(in.contests)-1]; err != nil || last.struck || last.answeredAt.IsZero() {
 		return err
 	}
-	for _, c := range v.in.contests[began:] {
+	for _, c := range in.contests[began:] {
 		c.repeated = true
 	}
-	v.in.swapInstances() // prepareFault chooses the instance to kill
-	err = v.in.prepareFault(ctx)
-	v.in.swapInstances()
+	in.swapInstances() // prepareFault chooses the instance to kill
+	err = in.prepareFault(ctx)
+	in.swapInstances()
 	if err == nil {
-		err = v.in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
+		err = in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
 	}
-	return errors.Join(err, v.in.prepareFault(ctx))
+	return errors.Join(err, in.prepareFault(ctx))
 }
 
 // longWork is how long drivers work after a database restart in an additional injection. Connection
@@ -124,48 +156,25 @@ const longWork = time.Second
 // testsLongWork reports whether to inject a restart of the database once more at this step, with
 // drivers that work for longWork.
 func (v variations) testsLongWork(p fault.Point) bool {
-	cfg := v.in.w.cfg
-	return v.in.traits.reconnects && v.in.fault.Severs && v.in.fault.Hits == 0 && p.InWork() &&
-		cfg.Service.Uses("work_ms") && cfg.Work < longWork && !cfg.Asked.Work
-}
-
-func (v variations) strikeInLongWork(ctx context.Context, p fault.Point) error {
-	u := v.in.workload.setup
-	u.Work = longWork
-	if err := v.equip(ctx, u); err != nil {
-		return err
-	}
-	return v.in.strikeUntilHit(ctx, []fault.Point{p}, 0, worksLong)
+	return v.fault.Severs && v.fault.Hits == 0 && p.InWork() &&
+		v.cfg.Service.Uses("work_ms") && v.cfg.Work < longWork && !v.cfg.Asked.Work
 }
 
 // testsOutage reports whether to inject an outage once more at this step. Contenders then compete
 // during the outage, while the affected driver stays stopped. The outage must affect every lock server.
 // Otherwise, a contender could win simply because the paused driver's lease has expired.
 func (v variations) testsOutage(p fault.Point) bool {
-	needs := v.in.strategy.Needs
-	allDown := needs == lock.Redis || needs == lock.RedisQuorum && v.in.fault.Hits == needs
-	return v.in.traits.reconnects && v.in.fault.Course == fault.AtOnce && v.in.fault.Lasts && allDown && p.InWork()
-}
-
-// strikeInOutage stops a driver in its work. Contenders then compete during the outage, and the
-// stopped driver continues before the servers are back.
-func (v variations) strikeInOutage(ctx context.Context, p fault.Point) error {
-	v.in.fault.Course, v.in.fault.ContendFor = fault.InOutage, min(v.in.fault.ContendFor, contendInOutage.Seconds()/v.in.lease().Seconds())
-	return v.in.strikeUntilHit(ctx, []fault.Point{p}, 0, inOutage)
+	allDown := v.needs == lock.Redis || v.needs == lock.RedisQuorum && v.fault.Hits == v.needs
+	return v.fault.Course == fault.AtOnce && v.fault.Lasts && allDown && p.InWork()
 }
 
 // testsHeadStart reports whether to inject a loss of Redis data once more at this step, so that the affected driver
 // continues before any other driver comes. A grab may rely on a key that an earlier call has created. Other drivers would
 // create it again, which hides that this driver leaves the order in a state in which no one can win.
 func (v variations) testsHeadStart(p fault.Point) bool {
-	calls := v.in.trail.calls[fault.Alone]
+	calls := v.trail.calls[fault.Alone]
 	at := slices.IndexFunc(calls, isAt(p.Point))
 	onRedis := func(c control.Call) bool { return strings.HasPrefix(string(c.Phase), "redis ") }
-	return v.in.traits.reconnects && v.in.fault.Hits != 0 && v.in.fault.Course == fault.AfterHeal && v.in.fault.EndsBeforeLease() && !p.After && !p.Background &&
+	return v.fault.Hits != 0 && v.fault.Course == fault.AfterHeal && v.fault.EndsBeforeLease() && !p.After && !p.Background &&
 		(p.Part == tap.Acquire || p.Part == fault.Work) && at > 0 && onRedis(calls[at]) && slices.ContainsFunc(calls[:at], onRedis)
-}
-
-func (v variations) strikeWithHeadStart(ctx context.Context, p fault.Point) error {
-	v.in.fault.Course, v.in.fault.Severs = fault.AtOnce, false // the other drivers need not be in time, because no lease must outlive their arrival
-	return v.in.strikeUntilHit(ctx, []fault.Point{p}, 0, headStart)
 }
