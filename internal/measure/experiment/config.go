@@ -74,7 +74,7 @@ type Config struct {
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
 	// Inspected receives the findings from a few test requests with each strategy of the user's
-	// service. If it returns an error, the run leaves out the strategy, or ends if no strategy works.
+	// service. If it returns an error, the run ends.
 	// If it is nil, no test requests are sent.
 	Inspected func(Preflight) error
 	// Warmup is how long to send uncounted requests before each measurement.

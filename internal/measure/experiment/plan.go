@@ -38,7 +38,6 @@ type cellSpec struct {
 	CellName
 	strategy lock.Strategy
 	cell     *Cell // nil until the test has run
-	refused  bool  // whether the strategy failed the test requests before the run
 }
 
 // specs lists the tests of the run. at is nil until the run has connected to a running service,

@@ -112,11 +112,8 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 }
 
 // inspectFirst sends a few requests with each strategy of the user's service before the run measures
-// anything. It does nothing if the run takes its orders from -first-order and cannot open more, because
-// the requests would use up some of them.
-//
-// If the first two strategies fail, the settings are probably wrong, so the run ends. Otherwise, it
-// leaves out the strategies that fail.
+// anything, and returns the first problem. It does nothing if the run takes its orders from -first-order and
+// cannot open more, because the requests would use up some of them.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
@@ -124,16 +121,13 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	i, all := w.inspector(), r.cfg.strategies(w.fleet)
 	faultless, faulty := r.left()
 	left := append(faulty, faultless...) // inspect a test with a fault first, because it has more requirements
-	inspected, failed := 0, []refusal{}
 	for _, s := range all {
 		n := slices.IndexFunc(left, func(spec *cellSpec) bool { return spec.Strategy == s.Name })
 		if n < 0 {
 			continue
 		}
-		spec := left[n]
-		inspected++
 		p := i.inspect(ctx, s)
-		if spec.Fault != catalog.NoFault && r.cfg.Service != nil && len(p.Problems) == 0 {
+		if left[n].Fault != catalog.NoFault && r.cfg.Service != nil && len(p.Problems) == 0 {
 			t, err := i.recorder.quickTrail(ctx)
 			i.inspectTrail(&p, t, err)
 		}
@@ -144,47 +138,10 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 			p.nameStrategy()
 		}
 		if err := r.cfg.Inspected(p); err != nil {
-			failed = append(failed, refusal{s.Name, err})
+			return err
 		}
-		if len(failed) == 2 && inspected == 2 {
-			break
-		}
-	}
-	if len(failed) > 0 && len(failed) == inspected {
-		return failed[0].err
-	}
-	for _, f := range failed {
-		r.leaveOutStrategy(f)
 	}
 	return nil
-}
-
-// refusal is a strategy whose test requests have shown a problem.
-type refusal struct {
-	strategy string
-	err      error
-}
-
-// leftOutReason begins the reason of a test that was left out, because the test requests have shown a problem. A resumed
-// run repeats these test requests, so it may run the test.
-const leftOutReason = "not run, because the test requests before the run failed"
-
-// leaveOutStrategy gives the tests of a strategy the verdict unknown instead of running them. In a
-// resumed run, it keeps the repetitions that have finished.
-func (r *runner) leaveOutStrategy(f refusal) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.progress.say("leaving out a strategy: %v", f.err)
-	for _, s := range r.specs {
-		if s.Strategy != f.strategy || !r.isLeft(s) {
-			continue
-		}
-		if s.refused = true; s.times() == 0 {
-			s.cell = r.cfg.notRun(s, catalog.Unknown, fmt.Sprintf("%s: %v", leftOutReason, f.err))
-			s.cell.Environment = new(r.run.Environment) // without it, a test case would be skipped and a baseline would ignore it
-		}
-	}
-	r.publishLocked()
 }
 
 // quickTrail records the remote calls of one request. To save time, it does not wait for background

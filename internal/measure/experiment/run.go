@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -123,9 +122,8 @@ func (r *Run) finished(name CellName) *Cell {
 		return nil
 	}
 	for _, c := range r.Cells {
-		leftOut := c.Requests == 0 && strings.HasPrefix(c.Reason, leftOutReason) ||
-			name.Fault == catalog.NoFault && r.Config.Repeat > 1 && len(c.Repetitions) == 0 // a later repetition cannot be added to it
-		if c.Name() == name && !c.Interrupted && !leftOut {
+		single := name.Fault == catalog.NoFault && r.Config.Repeat > 1 && len(c.Repetitions) == 0 // a later repetition cannot be added to it
+		if c.Name() == name && !c.Interrupted && !single {
 			return &c
 		}
 	}
@@ -151,7 +149,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	if s.cell == nil || s.cell.Interrupted {
 		return true
 	}
-	return s.Fault == catalog.NoFault && !s.refused && s.times() < r.cfg.Repeat
+	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
 // openFirst opens the first worker if any test is left to run, and records the environment.

@@ -221,9 +221,8 @@ func TestMatrixExcuses(t *testing.T) {
 }
 
 // TestFinishedTests checks which tests a resumed run does not repeat. These are all tests with a
-// result, with or without a fault, except those that were interrupted or left out.
+// result, with or without a fault, except those that were interrupted.
 func TestFinishedTests(t *testing.T) {
-	out := leftOutReason + ": body: correct the body"
 	for name, tt := range map[string]struct {
 		cell Cell
 		want bool
@@ -231,7 +230,6 @@ func TestFinishedTests(t *testing.T) {
 		"measured":    {Cell{Verdict: catalog.Unsafe, Requests: 5}, true},
 		"n/a":         {Cell{Verdict: catalog.NA, Reason: "slow touches nothing that a uses"}, true},
 		"interrupted": {Cell{Verdict: catalog.Unknown, Requests: 5, Interrupted: true}, false},
-		"left out":    {Cell{Verdict: catalog.Unknown, Reason: out}, false},
 	} {
 		for _, f := range []catalog.Fault{catalog.NoFault, catalog.Pause} {
 			c := tt.cell
