@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -29,23 +30,33 @@ func (in *injection) variations() variations {
 }
 
 // at returns the variations in which to inject the fault once more at this step.
-func (v variations) at(p fault.Point) (all []variation) {
-	if !v.reconnects {
-		return nil
+func (v variations) at(p fault.Point) []variation {
+	return catalog.Filter([]variation{otherRestarts, worksLong, inOutage, headStart}, func(kind variation) bool {
+		return v.reconnects && v.applies(kind, p)
+	})
+}
+
+func (v variations) applies(kind variation, p fault.Point) bool {
+	switch f := v.fault; kind {
+	case otherRestarts: // its start-up code may delete the lock, or undo the unfinished work of a driver at the instance that still runs
+		return f.Course == fault.Killed && p.InWork()
+	case worksLong:
+		return f.Severs && f.Hits == 0 && p.InWork() && v.cfg.Service.Uses("work_ms") && v.cfg.Work < longWork && !v.cfg.Asked.Work
+	case inOutage:
+		// The outage must affect every lock server. Otherwise, a contender could win simply because the paused
+		// driver's lease has expired.
+		allDown := v.needs == lock.Redis || v.needs == lock.RedisQuorum && f.Hits == v.needs
+		return f.Course == fault.AtOnce && f.Lasts && allDown && p.InWork()
+	case headStart:
+		// A grab may rely on a key that an earlier call has created. Other drivers would create it again, which hides
+		// that this driver leaves the order in a state in which no one can win.
+		calls := v.trail.calls[fault.Alone]
+		at := slices.IndexFunc(calls, isAt(p.Point))
+		onRedis := func(c control.Call) bool { return strings.HasPrefix(string(c.Phase), "redis ") }
+		return f.Hits != 0 && f.Course == fault.AfterHeal && f.EndsBeforeLease() && !p.After && !p.Background &&
+			(p.Part == tap.Acquire || p.Part == fault.Work) && at > 0 && onRedis(calls[at]) && slices.ContainsFunc(calls[:at], onRedis)
 	}
-	if v.testsStart(p) {
-		all = append(all, otherRestarts)
-	}
-	if v.testsLongWork(p) {
-		all = append(all, worksLong)
-	}
-	if v.testsOutage(p) {
-		all = append(all, inOutage)
-	}
-	if v.testsHeadStart(p) {
-		all = append(all, headStart)
-	}
-	return all
+	return false
 }
 
 // strikeVariations injects the fault in each variation. This comes before the usual injections, because it
@@ -91,13 +102,6 @@ func (in *injection) strikeVariation(ctx context.Context, p fault.Point, v varia
 func (in *injection) equip(ctx context.Context, u fleet.Setup) error {
 	u.SameAddr = true
 	return in.w.prepare(ctx, in.strategy, in.cell, u)
-}
-
-// testsStart reports whether to inject the fault once more at this step, but into the other instance.
-// That instance restarts, and its start-up code may delete the lock. The code may also undo the
-// unfinished work of a driver at the instance that is still running.
-func (v variations) testsStart(p fault.Point) bool {
-	return v.fault.Course == fault.Killed && p.InWork()
 }
 
 // ttlOfRestart returns a TTL that lets a lock outlast an instance restart and the rest of a grab. If
@@ -152,29 +156,3 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 // work, the affected driver fails because it uses a dead connection. With longer work, it may write
 // through a new connection although the restart has ended the session with its lock.
 const longWork = time.Second
-
-// testsLongWork reports whether to inject a restart of the database once more at this step, with
-// drivers that work for longWork.
-func (v variations) testsLongWork(p fault.Point) bool {
-	return v.fault.Severs && v.fault.Hits == 0 && p.InWork() &&
-		v.cfg.Service.Uses("work_ms") && v.cfg.Work < longWork && !v.cfg.Asked.Work
-}
-
-// testsOutage reports whether to inject an outage once more at this step. Contenders then compete
-// during the outage, while the affected driver stays stopped. The outage must affect every lock server.
-// Otherwise, a contender could win simply because the paused driver's lease has expired.
-func (v variations) testsOutage(p fault.Point) bool {
-	allDown := v.needs == lock.Redis || v.needs == lock.RedisQuorum && v.fault.Hits == v.needs
-	return v.fault.Course == fault.AtOnce && v.fault.Lasts && allDown && p.InWork()
-}
-
-// testsHeadStart reports whether to inject a loss of Redis data once more at this step, so that the affected driver
-// continues before any other driver comes. A grab may rely on a key that an earlier call has created. Other drivers would
-// create it again, which hides that this driver leaves the order in a state in which no one can win.
-func (v variations) testsHeadStart(p fault.Point) bool {
-	calls := v.trail.calls[fault.Alone]
-	at := slices.IndexFunc(calls, isAt(p.Point))
-	onRedis := func(c control.Call) bool { return strings.HasPrefix(string(c.Phase), "redis ") }
-	return v.fault.Hits != 0 && v.fault.Course == fault.AfterHeal && v.fault.EndsBeforeLease() && !p.After && !p.Background &&
-		(p.Part == tap.Acquire || p.Part == fault.Work) && at > 0 && onRedis(calls[at]) && slices.ContainsFunc(calls[:at], onRedis)
-}
