@@ -235,10 +235,10 @@ func TestExploreExitCodes(t *testing.T) {
 	result := func(v, expected catalog.Verdict) []explore.Result {
 		return []explore.Result{{Strategy: "x", Verdict: v, Expected: expected}}
 	}
-	unclaimed := func(at, of int) []explore.Result {
+	unexpected := func(at, of int) []explore.Result {
 		results := make([]explore.Result, of)
 		for i := range results {
-			results[i] = explore.Result{Verdict: catalog.Unsafe, Expected: catalog.Unsafe, Failures: []explore.Failure{{Unclaimed: i == at}}}
+			results[i] = explore.Result{Verdict: catalog.Unsafe, Expected: catalog.Unsafe, Failures: []explore.Failure{{Unexpected: i == at}}}
 		}
 		return results
 	}
@@ -256,13 +256,13 @@ func TestExploreExitCodes(t *testing.T) {
 		{"worse", result(catalog.Unsafe, catalog.Safe), nil, int(exitAssert)},
 		{"better", result(catalog.Safe, catalog.Unsafe), nil, int(exitAssert)},
 		{"the time ran out", result(catalog.Unknown, catalog.Safe), nil, int(exitAssert)},
-		{"a failure that is not claimed", unclaimed(0, 1), nil, int(exitAssert)},
-		{"such a failure in the first of three results", unclaimed(0, 3), nil, int(exitAssert)},
-		{"such a failure in the second of three results", unclaimed(1, 3), nil, int(exitAssert)},
-		{"such a failure in the last of three results", unclaimed(2, 3), nil, int(exitAssert)},
-		{"such a failure in the first of two parts", withParts(unclaimed(0, 2)), nil, int(exitAssert)},
-		{"such a failure in the last of two parts", withParts(unclaimed(1, 2)), nil, int(exitAssert)},
-		{"claimed failures in the parts", withParts(unclaimed(-1, 2)), nil, int(exitDone)},
+		{"a failure that is not claimed", unexpected(0, 1), nil, int(exitAssert)},
+		{"such a failure in the first of three results", unexpected(0, 3), nil, int(exitAssert)},
+		{"such a failure in the second of three results", unexpected(1, 3), nil, int(exitAssert)},
+		{"such a failure in the last of three results", unexpected(2, 3), nil, int(exitAssert)},
+		{"such a failure in the first of two parts", withParts(unexpected(0, 2)), nil, int(exitAssert)},
+		{"such a failure in the last of two parts", withParts(unexpected(1, 2)), nil, int(exitAssert)},
+		{"claimed failures in the parts", withParts(unexpected(-1, 2)), nil, int(exitDone)},
 		{"a part ran out of time", withParts(result(catalog.Unknown, catalog.Safe)), nil, int(exitDone)},
 		{"interrupted", result(catalog.Unknown, catalog.Safe), context.Canceled, int(exitInterrupted)},
 		{"makes no sense", nil, explore.ErrConfig, int(exitUsage)},

@@ -13,9 +13,9 @@ import (
 	_ "grablab/internal/grab/lock/peers" // fills lock.Peers
 )
 
-// TestMarkUnclaimed checks which failures count as claimed. Only the faults in a failure's own schedule
+// TestMarkUnexpected checks which failures count as claimed. Only the faults in a failure's own schedule
 // count, and not all faults of the search.
-func TestMarkUnclaimed(t *testing.T) {
+func TestMarkUnexpected(t *testing.T) {
 	paused := schedule.Step{Kind: schedule.Paused, Actor: "A"}
 	dies := schedule.Step{Kind: schedule.Dies, Actor: "A"}
 	call := schedule.Step{Kind: schedule.Call, Actor: "A"}
@@ -39,42 +39,42 @@ func TestMarkUnclaimed(t *testing.T) {
 		step                     schedule.Step
 		before                   []schedule.Step
 		change                   func(*Config)
-		unclaimed                bool
+		unexpected               bool
 	}{
 		{name: "a claimed fault", strategy: "setnx", property: catalog.OneWinner, step: paused},
-		{name: "a fault that is claimed to be safe", strategy: "setnx", property: catalog.OneWinner, step: dies, unclaimed: true},
-		{name: "no fault", strategy: "setnx", property: catalog.NoResidue, step: call, unclaimed: true},
+		{name: "a fault that is claimed to be safe", strategy: "setnx", property: catalog.OneWinner, step: dies, unexpected: true},
+		{name: "no fault", strategy: "setnx", property: catalog.NoResidue, step: call, unexpected: true},
 		{name: "no fault, and nothing is claimed to be safe", strategy: "none", property: catalog.OneWinner, step: call},
 		{name: "stuck, as claimed", strategy: "setnx-nottl", property: catalog.StuckOrder, step: dies},
-		{name: "two winners where stuck is claimed", strategy: "setnx-nottl", property: catalog.OneWinner, step: dies, unclaimed: true},
-		{name: "a fenced lock under a pause", strategy: "setnx-fenced", property: catalog.OneWinner, step: paused, unclaimed: true},
+		{name: "two winners where stuck is claimed", strategy: "setnx-nottl", property: catalog.OneWinner, step: dies, unexpected: true},
+		{name: "a fenced lock under a pause", strategy: "setnx-fenced", property: catalog.OneWinner, step: paused, unexpected: true},
 		{name: "two holders of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.LeaseExclusive, step: restarts, change: restart},
-		{name: "two winners of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.OneWinner, step: restarts, change: restart, unclaimed: true},
-		{name: "no winner of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.StuckOrder, step: restarts, change: restart, unclaimed: true},
-		{name: "a waiter that is not woken after a restart, where two winners are claimed", strategy: "watchdog", property: catalog.NoLostWakeup, step: restarts, change: restart, unclaimed: true},
-		{name: "a key that stays after a pause, where two winners are claimed", strategy: "setnx", property: catalog.NoResidue, step: paused, unclaimed: true},
+		{name: "two winners of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.OneWinner, step: restarts, change: restart, unexpected: true},
+		{name: "no winner of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.StuckOrder, step: restarts, change: restart, unexpected: true},
+		{name: "a waiter that is not woken after a restart, where two winners are claimed", strategy: "watchdog", property: catalog.NoLostWakeup, step: restarts, change: restart, unexpected: true},
+		{name: "a key that stays after a pause, where two winners are claimed", strategy: "setnx", property: catalog.NoResidue, step: paused, unexpected: true},
 		{name: "stuck after a partition, where a crash leaves the key behind", strategy: "setnx-expire", property: catalog.StuckOrder, step: schedule.Step{Kind: schedule.CutOff, Instance: 1, Target: schedule.Locks}, change: func(c *Config) { c.Faults = []catalog.Fault{catalog.Partition} }},
 		{name: "a check that fails because the work outlasts the lease", strategy: "setnx-check", property: catalog.StuckOrder, step: call, change: func(c *Config) { c.Work = c.TTL }},
 		{name: "two winners of a lock without a fence after a restart", strategy: "setnx", property: catalog.OneWinner, step: restarts, change: restart},
 		{name: "work that outlasts the lease", strategy: "setnx", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }},
-		{name: "work that outlasts a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }, unclaimed: true},
+		{name: "work that outlasts a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }, unexpected: true},
 		{name: "a late reply, and work that outlasts half of the lease", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(6)},
-		{name: "a late reply, and work that outlasts half of a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: working(6), unclaimed: true},
-		{name: "a late reply, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(4), unclaimed: true},
+		{name: "a late reply, and work that outlasts half of a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: working(6), unexpected: true},
+		{name: "a late reply, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(4), unexpected: true},
 		{name: "a reply that is late for as long as another driver waits", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(2, 10)},
-		{name: "a reply that cannot be late for the whole lease", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(2, 9), unclaimed: true},
+		{name: "a reply that cannot be late for the whole lease", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(2, 9), unexpected: true},
 		{name: "a reply that is late while two other drivers wait in turn", strategy: "setnx", property: catalog.OneWinner, step: late, change: waiting(3, 5)},
-		{name: "a key that stays after a late reply", strategy: "setnx", property: catalog.NoResidue, step: late, change: waiting(2, 10), unclaimed: true},
-		{name: "a late reply and a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: waiting(2, 10), unclaimed: true},
-		{name: "work that takes half of the lease, and no late reply", strategy: "setnx", property: catalog.OneWinner, step: call, change: working(6), unclaimed: true},
+		{name: "a key that stays after a late reply", strategy: "setnx", property: catalog.NoResidue, step: late, change: waiting(2, 10), unexpected: true},
+		{name: "a late reply and a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: waiting(2, 10), unexpected: true},
+		{name: "work that takes half of the lease, and no late reply", strategy: "setnx", property: catalog.OneWinner, step: call, change: working(6), unexpected: true},
 		{name: "a hang-up and a lost reply, after a clean-up that heeds the hang-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults},
 		{name: "a hang-up and a call sent twice, after the same clean-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: twice, change: twoFaults},
-		{name: "only a lost reply", strategy: "redsync", property: catalog.NoResidue, step: lost, change: twoFaults, unclaimed: true},
-		{name: "the same two faults, and a clean-up that heeds no hang-up", strategy: "setnx", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults, unclaimed: true},
-		{name: "a process that ends, where two winners are claimed", strategy: "none", property: catalog.Survives, step: call, unclaimed: true},
-		{name: "a wait that is too short, where two winners are claimed", strategy: "mutex", property: catalog.WaitsAsTold, step: call, unclaimed: true},
+		{name: "only a lost reply", strategy: "redsync", property: catalog.NoResidue, step: lost, change: twoFaults, unexpected: true},
+		{name: "the same two faults, and a clean-up that heeds no hang-up", strategy: "setnx", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults, unexpected: true},
+		{name: "a process that ends, where two winners are claimed", strategy: "none", property: catalog.Survives, step: call, unexpected: true},
+		{name: "a wait that is too short, where two winners are claimed", strategy: "mutex", property: catalog.WaitsAsTold, step: call, unexpected: true},
 		{name: "two winners of a lock within one process, in two processes", strategy: "mutex", property: catalog.OneWinner, step: call},
-		{name: "two winners of a lock within one process, in one process", strategy: "mutex", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Instances = 1 }, unclaimed: true},
+		{name: "two winners of a lock within one process, in one process", strategy: "mutex", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Instances = 1 }, unexpected: true},
 		{name: "no winner of a lock within one process, whose holder hangs", strategy: "mutex", property: catalog.StuckOrder, step: schedule.Step{Kind: schedule.Hangs, Actor: "A"}, change: func(c *Config) { c.Instances, c.Faults = 1, []catalog.Fault{catalog.Hang} }},
 		{name: "a known-broken strategy that ends its process", strategy: "setnx-late-fence", property: catalog.Survives, step: call},
 		{name: "a known-broken strategy", strategy: "setnx-late-fence", property: catalog.OneWinner, step: call},
@@ -92,9 +92,9 @@ func TestMarkUnclaimed(t *testing.T) {
 				t.Fatal(err)
 			}
 			failures := []Failure{{Property: tt.property, Schedule: schedule.Schedule{Steps: append(tt.before, tt.step)}}}
-			markUnclaimed(cfg, sim.Setting{Strategy: s, Guard: s.Guard}, failures)
-			if failures[0].Unclaimed != tt.unclaimed {
-				t.Errorf("unclaimed: %v, want %v", failures[0].Unclaimed, tt.unclaimed)
+			markUnexpected(cfg, sim.Setting{Strategy: s, Guard: s.Guard}, failures)
+			if failures[0].Unexpected != tt.unexpected {
+				t.Errorf("unexpected: %v, want %v", failures[0].Unexpected, tt.unexpected)
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func TestClaimedByFewActors(t *testing.T) {
 	}
 }
 
-// TestClaimedHidesNothing checks that an unclaimed failure is reported even if there is a shorter, claimed
+// TestClaimedHidesNothing checks that an unexpected failure is reported even if there is a shorter, claimed
 // failure of the same property. The claimed one may be in the same search or in an earlier part.
 func TestClaimedHidesNothing(t *testing.T) {
 	setnx, err := lock.Find("setnx")
@@ -150,7 +150,7 @@ func TestClaimedHidesNothing(t *testing.T) {
 	}
 	describe := func(failures []Failure) (lines []string) {
 		for _, f := range failures {
-			lines = append(lines, fmt.Sprint(f.Property, " by ", f.Kind, ", unclaimed ", f.Unclaimed))
+			lines = append(lines, fmt.Sprint(f.Property, " by ", f.Kind, ", unexpected ", f.Unexpected))
 		}
 		return lines
 	}
@@ -159,14 +159,14 @@ func TestClaimedHidesNothing(t *testing.T) {
 		failure(catalog.NoResidue, schedule.Call), failure(catalog.NoResidue, schedule.Dies),
 		failure(catalog.WriteAfterExpiry, schedule.Paused),
 	})
-	want := []string{"one-winner by , unclaimed false", "one-winner by crash, unclaimed true", "no-residue by , unclaimed true", "write-after-expiry by , unclaimed false"}
+	want := []string{"one-winner by , unexpected false", "one-winner by crash, unexpected true", "no-residue by , unexpected true", "write-after-expiry by , unexpected false"}
 	if got := describe(first); !slices.Equal(got, want) {
 		t.Errorf("one search: %q\nwant %q", got, want)
 	}
 	part := judgeClaims(cfg, set, []Failure{
 		failure(catalog.OneWinner, schedule.Call), failure(catalog.WriteAfterExpiry, schedule.Paused), failure(catalog.WriteAfterExpiry, schedule.Call),
 	})
-	want = []string{"write-after-expiry by no fault, unclaimed true"}
+	want = []string{"write-after-expiry by no fault, unexpected true"}
 	if got := describe(Result{Failures: first}.newFailures(part)); !slices.Equal(got, want) {
 		t.Errorf("a later part: %q\nwant %q", got, want)
 	}

@@ -146,9 +146,9 @@ func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.
 	return faults
 }
 
-// markUnclaimed marks each failure that the registry does not predict for the faults in its
+// markUnexpected marks each failure that the registry does not predict for the faults in its
 // schedule.
-func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
+func markUnexpected(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
 		v := c.all
@@ -158,10 +158,10 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 		p, _ := catalog.FindProperty(f.Property)
 		switch {
 		case v == "":
-		case v == catalog.Safe, p.Unbroken, unclaimedMode(set, f.Mode), slices.Contains(blocking, f.Property) && !c.blocks:
-			failures[i].Unclaimed = true
+		case v == catalog.Safe, p.Unbroken, isUnexpectedMode(set, f.Mode), slices.Contains(blocking, f.Property) && !c.blocks:
+			failures[i].Unexpected = true
 		case v == catalog.Stuck:
-			failures[i].Unclaimed = f.Property == catalog.OneWinner
+			failures[i].Unexpected = f.Property == catalog.OneWinner
 		}
 	}
 }
@@ -170,14 +170,14 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 // registry says that the strategy has this mistake.
 var mistakes = []string{"F5", "F6", "F7", "F26"}
 
-func unclaimedMode(set sim.Setting, mode string) bool {
+func isUnexpectedMode(set sim.Setting, mode string) bool {
 	return slices.Contains(mistakes, mode) && !slices.Contains(set.Strategy.Breaks, mode)
 }
 
 // judgeClaims marks the unexpected failures. If byClaim is set, it also drops all failures except
 // the shortest one of each property and the shortest unexpected one.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
-	markUnclaimed(cfg, set, failures)
+	markUnexpected(cfg, set, failures)
 	if !cfg.byClaim {
 		return failures
 	}
@@ -187,7 +187,7 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 		switch f.Kind = ""; {
 		case !slices.ContainsFunc(kept, same):
 			kept = append(kept, f)
-		case f.Unclaimed && !slices.ContainsFunc(kept, func(k Failure) bool { return same(k) && k.Unclaimed }):
+		case f.Unexpected && !slices.ContainsFunc(kept, func(k Failure) bool { return same(k) && k.Unexpected }):
 			f.Kind = cmp.Or(kindOf(f.Schedule.Steps), "no fault")
 			kept = append(kept, f)
 		}

@@ -191,9 +191,9 @@ type Failure struct {
 	Kind     string // the faults in the schedule, if failures are grouped by faults; otherwise empty
 	Shortest bool   // whether no schedule with the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed is true if the registry does not predict this failure for the strategy under the
+	// Unexpected is true if the registry does not predict this failure for the strategy under the
 	// faults in its schedule. It is false in a replay, and where the registry makes no prediction.
-	Unclaimed bool
+	Unexpected bool
 }
 
 // Watch receives the results so far while a search runs.
@@ -274,7 +274,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	switch {
 	case cfg.byClaim:
 		searchCfg.Kind = func(v search.Violation, steps []schedule.Step) string {
-			return fmt.Sprint(claimsUnder(cfg, set, faultsIn(steps, cfg.Faults)), unclaimedMode(set, modeOf(set, v)))
+			return fmt.Sprint(claimsUnder(cfg, set, faultsIn(steps, cfg.Faults)), isUnexpectedMode(set, modeOf(set, v)))
 		}
 	case cfg.Everything:
 		searchCfg.Kind = func(_ search.Violation, steps []schedule.Step) string { return kindOf(steps) }

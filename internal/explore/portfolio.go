@@ -138,11 +138,11 @@ func (r Result) endedProcess() bool {
 // portfolio, it compares only the first search's verdict, because a further search may miss an
 // expected failure.
 func (r Result) IsUnexpected() bool {
-	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)
+	return r.Expected != "" && r.Expected != r.Verdict || r.hasUnexpected() || slices.ContainsFunc(r.Parts, Result.hasUnexpected)
 }
 
-func (r Result) isUnclaimed() bool {
-	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
+func (r Result) hasUnexpected() bool {
+	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unexpected })
 }
 
 // newFailures returns the failures that r does not contain yet. An unexpected failure is also new
@@ -151,7 +151,7 @@ func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {
 			return slices.ContainsFunc(of.Failures, func(g Failure) bool {
-				return g.Property == f.Property && (g.Unclaimed || !f.Unclaimed)
+				return g.Property == f.Property && (g.Unexpected || !f.Unexpected)
 			})
 		}
 		return known(r) || slices.ContainsFunc(r.Parts, known)

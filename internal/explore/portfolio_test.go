@@ -48,7 +48,7 @@ func TestPortfolio(t *testing.T) {
 					t.Errorf("%s: %q breaks %s, and so does %q", r.Strategy, of.Part, f.Property, first)
 				}
 				seen[f.Property] = of.Part
-				if f.Unclaimed {
+				if f.Unexpected {
 					t.Errorf("%s: %q: %s is not claimed: %v", r.Strategy, of.Part, f.Property, f.Schedule.Steps)
 				}
 			}

@@ -341,7 +341,7 @@ func TestSearch(t *testing.T) {
 	defer found()
 	report := func(r explore.Result) {
 		for _, f := range r.Failures {
-			if f.Unclaimed {
+			if f.Unexpected {
 				t.Errorf("%q breaks %s in %d steps after %s: %s", r.Part, f.Property, len(f.Schedule.Steps), r.Elapsed, f.Why)
 				found()
 			}

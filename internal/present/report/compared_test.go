@@ -69,7 +69,7 @@ func endings() report.Exploration {
 	e.Config.Stock, e.Timing = 2, false
 	found := func(strategy string, change func(*explore.Failure)) explore.Result {
 		f := late()
-		f.Schedule.Strategy, f.Unclaimed = strategy, true
+		f.Schedule.Strategy, f.Unexpected = strategy, true
 		change(&f)
 		return explore.Result{Strategy: strategy, Guard: order.Naive, Verdict: catalog.Unsafe, Expected: catalog.Safe, Schedules: 5, States: 4, Failures: []explore.Failure{f}}
 	}
@@ -81,9 +81,9 @@ func endings() report.Exploration {
 	slow := explore.Result{Strategy: "slow", Guard: order.Naive, Verdict: catalog.Unknown, Complete: true, Schedules: 5, States: 4}
 	e.Parts = []explore.Part{{Name: "waiting", Config: e.Config}}
 	slow.Parts = []explore.Result{{Part: "waiting", Verdict: catalog.Unknown, Reason: explore.TimeOver, Schedules: 2, States: 2}}
-	several := found("several", func(f *explore.Failure) { f.Unclaimed = false })
+	several := found("several", func(f *explore.Failure) { f.Unexpected = false })
 	more := late()
-	more.Property, more.Kind, more.Unclaimed = catalog.LeaseExclusive, "pause", true
+	more.Property, more.Kind, more.Unexpected = catalog.LeaseExclusive, "pause", true
 	several.Failures = append(several.Failures, more)
 	e.Results = []explore.Result{
 		found("crashes", crash(40)), found("crashes-deep", crash(41)), found("none", func(*explore.Failure) {}),

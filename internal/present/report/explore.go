@@ -122,8 +122,8 @@ func (e Exploration) withParts() (all []explore.Result) {
 
 // propertyOf returns the violated property's name, with a mark if the violation was unexpected.
 func propertyOf(f explore.Failure) string {
-	if f.Unclaimed {
-		return f.Property + " " + notExpected + " not claimed"
+	if f.Unexpected {
+		return f.Property + " " + notExpected + " unexpected"
 	}
 	return f.Property
 }

@@ -67,7 +67,7 @@ type failureJSON struct {
 	FailureMode *string      `json:"failure_mode"`
 	Why         string       `json:"why"`
 	Shortest    bool         `json:"shortest"`
-	Unclaimed   bool         `json:"unclaimed"` // whether this is not a known failure of the strategy
+	Unexpected  bool         `json:"unexpected"` // whether this is not a known failure of the strategy
 	Stack       string       `json:"stack"`
 	Text        string       `json:"text"`
 	Moments     []momentJSON `json:"moments"`
@@ -122,7 +122,7 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 }
 
 func failureToJSON(f explore.Failure) failureJSON {
-	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Shortest, f.Unclaimed, f.Stack, f.Schedule.String(), catalog.Map(f.Moments, func(m explore.Moment) momentJSON {
+	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Shortest, f.Unexpected, f.Stack, f.Schedule.String(), catalog.Map(f.Moments, func(m explore.Moment) momentJSON {
 		return momentJSON{m.Step.String(), m.At.Nanoseconds(), m.Step.Actor, m.Did, list(m.Store), list(m.Believes), list(m.Holds), m.Broken}
 	})}
 }
