@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func TestViews(t *testing.T) {
 	t.Parallel()
 	browser := newBrowser(t)
-	for name, test := range map[string]func(*testing.T, *Browser){"start": testStart, "live": testPage, "schedules": testSchedules, "meanings": testMeanings, "slow": testSlow} {
+	for name, test := range map[string]func(*testing.T, *Browser){"start": testStart, "live": testPage, "schedules": testSchedules, "meanings": testMeanings, "slow": testSlow, "located": testLocated} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, browser)

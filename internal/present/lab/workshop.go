@@ -37,16 +37,15 @@ type source struct {
 
 // Job tells the page how an exercise's commands progress.
 type Job struct {
-	Number   int                `json:"number"` // the exercise's number
-	Checks   bool               `json:"checks"` // whether the job checks an answer
-	Running  bool               `json:"running"`
-	Seconds  float64            `json:"seconds"`
-	Step     int                `json:"step"` // the current command's number
-	Of       int                `json:"of"`   // number of commands; 0 if unknown
-	Printed  string             `json:"printed"`
-	Stopped  bool               `json:"stopped"`
-	Problem  string             `json:"problem"`
-	Problems []workshop.Problem `json:"problems"` // errors in the file that the user submitted
+	Number  int     `json:"number"` // the exercise's number
+	Checks  bool    `json:"checks"` // whether the job checks an answer
+	Running bool    `json:"running"`
+	Seconds float64 `json:"seconds"`
+	Step    int     `json:"step"` // the current command's number
+	Of      int     `json:"of"`   // number of commands; 0 if unknown
+	Printed string  `json:"printed"`
+	Stopped bool    `json:"stopped"`
+	Problem string  `json:"problem"`
 }
 
 type job struct {
@@ -239,7 +238,7 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 
 // begin lets the session write its output and its diagrams to the job.
 func (j *job) begin(s *workshop.Session, e workshop.Exercise) {
-	j.seen.Number, j.seen.Running, j.seen.Problems = e.Number, true, []workshop.Problem{}
+	j.seen.Number, j.seen.Running = e.Number, true
 	if !j.seen.Checks {
 		j.seen.Of = len(e.Show)
 	}
@@ -265,7 +264,6 @@ func (j *job) ended(ctx context.Context, err error) {
 		j.seen.Stopped = true
 	case err != nil:
 		j.seen.Problem = strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": ")
-		j.seen.Problems = append(j.seen.Problems, workshop.Located(j.seen.Problem)...)
 	}
 }
 

@@ -6,7 +6,11 @@ import { keep, kept } from "./kept.js";
 import { onLanguage, spoken } from "./words.js";
 
 const POLL = 150;
-const list = (x) => (Array.isArray(x) ? x : []);
+
+// located returns the errors in a message that name a line in the user's file. They come from the Go
+// compiler or from the schedule parser.
+export const located = (message) => [...String(message || "").matchAll(/(?:\S*\bmy\.go:(\d+)(?::\d+)?|\bline (\d+)): (.*)$/gm)]
+  .map(([, go, schedule, text]) => ({ line: Number(go || schedule), text: text.trim() }));
 
 export function workshop(choices, ask) {
   const section = document.getElementById("workshop");
@@ -214,7 +218,7 @@ export function workshop(choices, ask) {
       text = job.checks ? page("checking", job) : page("running", { number: job.number, step: Math.max(1, job.step), steps: Math.max(job.of, job.step) });
       if (here && job.checks && view.own) text += " " + say("building");
     } else if (here && job.stopped) text = page("stopped");
-    else if (here && job.problem && job.problems.length === 0) text = page("failed", job);
+    else if (here && job.problem && located(job.problem).length === 0) text = page("failed", job);
     for (const [status, output, checks] of [["#w-status", "#w-output", false], ["#w-checking", "#w-checked", true]]) {
       const line = exercise.querySelector(status);
       if (!line) continue;
@@ -327,7 +331,8 @@ export function workshop(choices, ask) {
     const area = el("textarea", { id: id + "-text", "aria-label": page("file"), wrap: "off", spellcheck: "false", autocapitalize: "off", autocomplete: "off", disabled: q.right, rows: Math.min(36, first.split("\n").length + 1) });
     area.value = first;
     const gutter = el("div", { class: "gutter", "aria-hidden": "true" }), marks = el("div", { class: "marks", "aria-hidden": "true" });
-    const wrong = job && job.number === number && !job.running && job.problems.length > 0 ? job.problems : list(q.problems);
+    const failed = job && job.number === number && !job.running ? located(job.problem) : [];
+    const wrong = failed.length > 0 ? failed : located(q.refused);
     const numbers = el("div", {}), flags = el("div", {});
     gutter.append(numbers);
     marks.append(flags);

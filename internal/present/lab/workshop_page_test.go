@@ -154,3 +154,21 @@ func has(p *Page, what, selector, text string) {
 	}
 	p.Await(what, fmt.Sprintf("document.querySelector(%q) && document.querySelector(%q).textContent.includes(%s)", selector, selector, quoted))
 }
+
+// locatedLines is a script that returns the lines that the page finds in a message, with their errors.
+const locatedLines = `import("./workshop.js").then(({ located }) => located(%q).map((e) => e.line + " " + e.text).join("; "))`
+
+// testLocated checks that the page finds the lines of the user's file in the messages about it.
+func testLocated(t *testing.T, browser *Browser) {
+	p := browser.Open(t, start(t, lab.Config{})+"#workshop", Look{})
+	for text, want := range map[string]string{
+		"-file does not compile: # grablab/internal/grab/lock\n/tmp/a/my.go:30:17: undefined: foo\nmy.go:31: too": "30 undefined: foo; 31 too",
+		"line 12: \"A flies\": want a step":            `12 "A flies": want a step`,
+		"-file: results/my.go:1:1: expected 'package'": "1 expected 'package'",
+		"mine: does not lock what nobody has":          "",
+	} {
+		if got := eval[string](p, fmt.Sprintf(locatedLines, text)); got != want {
+			t.Errorf("problems in %q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
-	"regexp"
-	"strconv"
-	"strings"
 
 	"grablab/internal/testbed/infile"
 )
@@ -62,18 +59,17 @@ type View struct {
 
 // Asked is a question with the user's last answer.
 type Asked struct {
-	Ask      string    `json:"ask"`
-	Points   int       `json:"points"`
-	Fields   []string  `json:"fields"`  // labels for an answer's words; empty if the answer is one word
-	Choices  []string  `json:"choices"` // allowed words; empty if the answer is a number or a file
-	File     bool      `json:"file"`
-	Begin    string    `json:"begin,omitempty"` // the file with which the user starts
-	Text     string    `json:"text,omitempty"`  // the file as the user last edited it
-	Given    []string  `json:"given"`
-	Right    bool      `json:"right"`
-	Said     string    `json:"said,omitempty"` // why the last answer was right or wrong; empty if there is no answer
-	Refused  string    `json:"refused,omitempty"`
-	Problems []Problem `json:"problems,omitempty"` // errors in the file, by line
+	Ask     string   `json:"ask"`
+	Points  int      `json:"points"`
+	Fields  []string `json:"fields"`  // labels for an answer's words; empty if the answer is one word
+	Choices []string `json:"choices"` // allowed words; empty if the answer is a number or a file
+	File    bool     `json:"file"`
+	Begin   string   `json:"begin,omitempty"` // the file with which the user starts
+	Text    string   `json:"text,omitempty"`  // the file as the user last edited it
+	Given   []string `json:"given"`
+	Right   bool     `json:"right"`
+	Said    string   `json:"said,omitempty"`    // why the last answer was right or wrong; empty if there is no answer
+	Refused string   `json:"refused,omitempty"` // why the lock in the file was rejected; may be empty
 }
 
 // View returns the parts of an exercise that the user may see now.
@@ -136,7 +132,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 		}
 		asked.Begin, asked.Text = OwnLock, cmp.Or(string(text), OwnLock)
 		if a.Last != nil && f["own.refused"] != "" {
-			asked.Refused, asked.Problems = f["own.refused"], Located(f["own.refused"])
+			asked.Refused = f["own.refused"]
 		}
 	}
 	return asked, nil
@@ -158,25 +154,4 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 		path = s.Path(e, ownFile)
 	}
 	return path, save(path, []byte(text))
-}
-
-// Problem is an error message about one line in the user's file.
-type Problem struct {
-	Line int    `json:"line"`
-	Text string `json:"text"`
-}
-
-// lineReference matches error messages that name a line, from the Go compiler or from the schedule
-// parser.
-var lineReference = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
-
-// Located returns the error messages in a text that name a line in the user's file.
-func Located(text string) (all []Problem) {
-	for _, m := range lineReference.FindAllStringSubmatch(text, -1) {
-		line, err := strconv.Atoi(m[1] + m[2])
-		if err == nil {
-			all = append(all, Problem{line, strings.TrimSpace(m[3])})
-		}
-	}
-	return all
 }

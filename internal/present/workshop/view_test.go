@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -214,23 +213,6 @@ func TestKeep(t *testing.T) {
 	schedules, _ := Find(4)
 	if path, err := s.Keep(schedules, foundExpire); err != nil || !strings.HasPrefix(path, s.Path(schedules)) {
 		t.Errorf("Keep: %s, %v", path, err)
-	}
-}
-
-func TestLocated(t *testing.T) {
-	for text, want := range map[string]string{
-		"-file does not compile: # grablab/internal/grab/lock\n/tmp/a/my.go:30:17: undefined: foo\nmy.go:31: too": "30 undefined: foo; 31 too",
-		"workshop: no answer: line 12: \"A flies\": want a step":                                                  `12 "A flies": want a step`,
-		"-file: results/my.go:1:1: expected 'package'":                                                            "1 expected 'package'",
-		"mine: does not lock what nobody has":                                                                     "",
-	} {
-		var got []string
-		for _, p := range Located(text) {
-			got = append(got, strconv.Itoa(p.Line)+" "+p.Text)
-		}
-		if strings.Join(got, "; ") != want {
-			t.Errorf("problems in %q: %q, want %q", text, got, want)
-		}
 	}
 }
 
