@@ -172,7 +172,7 @@ type Result struct {
 	Elapsed   time.Duration
 	Part      string    // this search's name in a portfolio; empty for the first search
 	Parts     []Result  // the results of the further searches of a portfolio
-	Failures  []Failure // the shortest failure of each property; while the search runs, only failures that can no longer change
+	Failures  []Failure // the shortest failure of each property; nil while the search runs
 
 	// These fields are set only in the result of a replay.
 	Replay  bool
@@ -261,14 +261,12 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	visited := search.Visited{}
 	workers, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
-	confirmed := confirmer{known: map[findingID]Failure{}}
-	result := func(s search.Summary, settled bool) (Result, error) {
-		failures, err := confirmed.failures(s, settled)
+	result := func(s search.Summary) Result {
 		return Result{
 			Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
-			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason, Failures: judgeClaims(cfg, set, failures),
+			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
 			Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: time.Since(began),
-		}, err
+		}
 	}
 	searchCfg := search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, NoMerge: cfg.NoMerge, Schedules: cfg.Schedules}
 	switch {
@@ -280,8 +278,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		searchCfg.Kind = func(_ search.Violation, steps []schedule.Step) string { return kindOf(steps) }
 	}
 	if ended, ok := errors.AsType[*EndedError](err); ok {
-		r, _ := result(search.Summary{}, false)
-		r = endedAlone(r, set, ended)
+		r := endedAlone(result(search.Summary{}), set, ended)
 		r.Failures = judgeClaims(cfg, set, r.Failures)
 		return r, nil
 	}
@@ -294,15 +291,15 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		ctx, cancel = context.WithDeadline(ctx, began.Add(time.Duration(cfg.Seconds*float64(time.Second))))
 		defer cancel()
 	}
-	confirmed.set, confirmed.worker = set, workers[0]
 	summary, err := search.New(searchCfg, visited).Run(ctx, catalog.Map(workers, func(w worker) search.Worker { return w }), func(s search.Summary) {
-		r, _ := result(s, true) // the final call returns any error again
-		progress(r)
+		progress(result(s))
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	r, err := result(summary, false)
+	failures, err := reproduceAll(set, summary.Findings, workers[0])
+	r := result(summary)
+	r.Failures = judgeClaims(cfg, set, failures)
 	if errors.Is(err, errDiffers) {
 		r.Verdict, r.Complete, r.Reason, err = catalog.Unknown, false, err.Error(), nil
 	}
