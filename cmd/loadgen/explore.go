@@ -37,7 +37,7 @@ type exploreSettings struct {
 	format   string
 	noTiming bool
 	quiet    bool
-	shortest bool // only its presence counts: it replaces the default portfolio by a single search
+	shortest bool // only its presence counts, because it sets bounded like a flag with a bound
 	bounded  bool // whether the user has set bounds; explore then makes a single search with them
 
 	schedules map[string]string // the schedules that this command has saved, by file name

@@ -332,7 +332,7 @@ func parsePIDs(text string) ([]int, error) {
 		if pids[i], err = strconv.Atoi(word); err != nil || pids[i] < 2 {
 			return nil, fmt.Errorf("%q must be a process ID of 2 or more, such as pgrep prints", word)
 		}
-		if slices.Contains(pids[:i], pids[i]) { // the texts differ, as in 5,05
+		if slices.Contains(pids[:i], pids[i]) { // two texts may mean the same number, as in 5,05
 			return nil, fmt.Errorf("%d is named twice: name it once", pids[i])
 		}
 	}

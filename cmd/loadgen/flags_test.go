@@ -161,7 +161,7 @@ func strategies(names ...string) []lock.Strategy {
 func fields(s *runSettings) any {
 	c := *s
 	c.line, c.unrecordedArgs, c.Args = nil, nil, nil
-	c.strategyWords, c.note = nil, "" // other fields hold the strategies, and the note is only printed
+	c.strategyWords, c.note = nil, "" // skip the words, which s.Strategies repeats, and the note, which is only printed
 	c.Target.Shape, c.Target.Open, c.Target.Database, c.Target.Strategies = nil, nil, target.Database{}, nil
 	var names []string
 	for _, st := range c.Strategies {

@@ -110,7 +110,7 @@ func TestTellApart(t *testing.T) {
 			t.Errorf("%s %s: %v, want %s and %s", tt.first.Body, tt.second.Body, got, tt.grabbed, tt.taken)
 		}
 	}
-	// With fewer than three answers, only a single success says anything.
+	// With fewer than three answers, there is a rule only if a single grab succeeded.
 	for n := range 3 {
 		for _, status := range []int{199, 200, 299, 300} {
 			want := ""

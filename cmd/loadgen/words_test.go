@@ -145,7 +145,7 @@ func (a *asker) legends(lines []string) {
 // isAside reports whether the word only begins a remark and is not a word that the line explains.
 func (a *asker) isAside(word string) bool {
 	return slices.Contains([]string{
-		"old", "new", "cure", "Promised", "also", "again", "on local", "on embedded", "rush", "article", "peak", // heads of reports
+		"old", "new", "cure", "Promised", "also", "again", "on local", "on embedded", "rush", "article", "peak", // at the beginning of reports
 		"told apart by the answer", "every word and mark of these tables", "run", "seed",
 	}, word)
 }
