@@ -29,10 +29,10 @@ func Filter[T any](items []T, keep func(T) bool) (kept []T) {
 	return kept
 }
 
-// First returns the first item that satisfies the function is. If there is none, it returns the zero
+// First returns the first item for which match returns true. If there is none, it returns the zero
 // value.
-func First[T any](items []T, is func(T) bool) (first T) {
-	if i := slices.IndexFunc(items, is); i >= 0 {
+func First[T any](items []T, match func(T) bool) (first T) {
+	if i := slices.IndexFunc(items, match); i >= 0 {
 		return items[i]
 	}
 	return first
