@@ -304,7 +304,7 @@ func TestRecordByDefinition(t *testing.T) {
 // and grab must be recorded.
 func TestDeathEndsEveryAttempt(t *testing.T) {
 	for n := range 4 * 2 {
-		attempts, driver := n/2, int64(1+n%2*2) // driver 1 may have died there
+		attempts, driver := n/2, int64(1+n%2*2) // driver 1, which also made the attempts before the restart, or a new driver
 		var r tape
 		for range attempts {
 			for _, e := range []struct {

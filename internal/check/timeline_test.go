@@ -693,7 +693,7 @@ func TestHoldersByDefinition(t *testing.T) {
 }
 
 // TestReleaseFreesAnyWinner sells an order with two units three times. A fourth driver's release has freed the lock of
-// one of the winners, and this explains the failure whichever of them it is.
+// one of the winners. This must explain the failure, no matter which winner it is.
 func TestReleaseFreesAnyWinner(t *testing.T) {
 	const freed = "F5"
 	for _, winners := range [][3]string{{"A/1", "B/2", "A/3"}, {"A/3", "A/1", "B/2"}, {"B/2", "A/3", "A/1"}} {
