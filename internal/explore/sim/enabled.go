@@ -267,7 +267,7 @@ func (m *enabledSteps) actorFailures(a *actor) {
 			m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
 		}
 	}
-	if !a.cancelled && (m.x.gate.enabledLocked(a) || !a.granted) { // without a call, it waits for the lock
+	if !a.cancelled && (m.x.gate.enabledLocked(a) || !a.granted) { // an actor without a call may be waiting for the lock
 		m.fault(catalog.Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
 	}
 	dies := schedule.Step{Kind: schedule.Dies, Actor: a.name}

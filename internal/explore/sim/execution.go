@@ -79,7 +79,7 @@ type actor struct {
 
 	begun, done, dead, hung, cancelled bool
 
-	impeded bool // whether a fault since its begin has affected calls of its instance
+	impeded bool // whether a fault has affected calls of its instance since the actor began
 
 	// These fields record the progress of the actor's grab and the state of its lease.
 	granted     bool          // whether its acquire has succeeded
@@ -99,7 +99,7 @@ type actor struct {
 	straggled   time.Duration // how long it has waited for only a minority of the servers
 	begin       time.Duration // when its grab began
 	expiries    int           // the result of timesExpired for its instance when its grab began
-	arrivedLate bool          // whether a server has applied a call that this actor had given up
+	arrivedLate bool          // whether a server has applied a call after this actor had stopped waiting for it
 	asked       time.Duration // when it last asked a server for the lock
 	rest        time.Duration // the level of the leaky bucket in noteAsked
 	fence       uint64
@@ -121,10 +121,10 @@ type actorSet uint8
 
 func (s actorSet) has(a *actor) bool { return s&(1<<a.index) != 0 }
 
-// actorsThat returns the set of the actors that satisfy the function is.
-func (w *world) actorsThat(is func(*actor) bool) (set actorSet) {
+// actorsThat returns the set of the actors for which match returns true.
+func (w *world) actorsThat(match func(*actor) bool) (set actorSet) {
 	for _, a := range w.actors {
-		if is(a) {
+		if match(a) {
 			set |= 1 << a.index
 		}
 	}
@@ -165,7 +165,7 @@ func (w *world) begin() error {
 	}
 	for i, a := range c.Actors {
 		next := newActor(a.Name, i, int64(i)+1, c.instances[a.Instance-1])
-		if first := w.named(a.As); first != nil { // it retries for an earlier actor's driver
+		if first := w.named(a.As); first != nil { // a is a second attempt by the driver of first
 			next.driver = first.driver
 		}
 		w.actors = append(w.actors, next)

@@ -84,7 +84,7 @@ func (l lateLock) Acquire(context.Context, string) (lock.Lease, error) {
 
 func (lateLock) Close() error { return nil }
 
-// refusesUnits makes the server tell every driver that it has enough units.
+// refusesUnits makes the lock refuse every driver, as if the driver had reached its limit of units.
 func (s *scene) refusesUnits() {
 	s.startsAt(0)
 	s.c.Strategy.New = func(lock.Env) (lock.Locker, error) { return fullLock{}, nil }
@@ -94,7 +94,7 @@ func (s *scene) refusesUnits() {
 	}
 }
 
-// A fullLock refuses every driver, as if the driver had enough units.
+// A fullLock refuses every driver with order.ErrLimit.
 type fullLock struct{}
 
 func (fullLock) Acquire(context.Context, string) (lock.Lease, error) { return nil, order.ErrLimit }
@@ -497,7 +497,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.a.begin = 2; s.disturbedAt(1) },
 			func(s *scene) { s.o.waits.judgeLingering([]*actor{s.a}, 1001*time.Millisecond) },
 			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
-		{catalog.WaitsAsTold, "A waited for 1.001", // an outage before it began is no excuse
+		{catalog.WaitsAsTold, "A waited for 1.001", // an outage before A began is no excuse
 			func(s *scene) { s.a.begin = 2; s.disturbedAt(1); time.Sleep(1001*time.Millisecond + 3) },
 			func(s *scene) { s.o.waits.judgePatience(s.a) },
 			map[string]change{"later": func(s *scene) { s.disturbedAt(2) }}},
@@ -673,7 +673,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s, %q is not reported; the oracle reports %+v", tt.property, tt.why, all)
 		}
 		for name, excuse := range tt.excuses {
-			if all := judged(excuse); slices.ContainsFunc(all, func(v search.Violation) bool { // an excuse may change the durations
+			if all := judged(excuse); slices.ContainsFunc(all, func(v search.Violation) bool { // compare without durations, because an excuse may change them
 				return v.Property == tt.property && strings.HasPrefix(duration.ReplaceAllString(v.Why, "0"), duration.ReplaceAllString(tt.why, "0"))
 			}) {
 				t.Errorf("%s, %q is reported in spite of the excuse %q: %+v", tt.property, tt.why, name, all)

@@ -122,8 +122,8 @@ func (o *oracle) judgeHolder(a *actor) {
 	}
 }
 
-// judgeLost checks that a holder learns of a loss only if the lease is lost, and that a fault explains why
-// it was not renewed.
+// judgeLost checks a holder that learns that its lease is lost. The lease must really be lost, and a fault
+// must explain why the lease was not renewed.
 func (o *oracle) judgeLost(a *actor) {
 	a.knowsLoss = true
 	how := o.causes.howLost(a)
@@ -226,8 +226,8 @@ func (o *oracle) judgeFailedAcquire(a *actor) {
 	}
 }
 
-// judgeWrite checks that an actor that begins to write does not know that its lease is lost, and that its
-// driver has not hung up.
+// judgeWrite checks an actor that begins to write. The actor must not know that its lease is lost, and its
+// driver must not have hung up.
 func (o *oracle) judgeWrite(a *actor, e history.Event) {
 	if a.cancelled {
 		o.findings.record(catalog.WaitsAsTold, 0, "%s began to write after its driver had hung up", a.name)

@@ -37,8 +37,8 @@ func (s *causes) isUnimpeded(a *actor) bool {
 	return !a.impeded && (!s.heldUp || 0 < s.heldUpFor && s.heldUpFor < patience-time.Millisecond)
 }
 
-// isCalmLocked reports whether no fault of a server or of the actor's instance lasts, and none has left
-// anything behind that may make the actor's calls fail. A fault of another instance may keep the lock
+// isCalmLocked reports whether nothing can make the actor's calls fail. No fault of a server or of the
+// actor's instance may last, and none may have left anything behind that has this effect. A fault of another instance may keep the lock
 // taken, but makes no call of this instance fail.
 func (s *causes) isCalmLocked(a *actor) bool {
 	inst := a.inst

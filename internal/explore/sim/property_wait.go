@@ -65,7 +65,7 @@ func (o *waitOracle) queuesBehind(a *actor) actorSet {
 func (g *gate) isQueuedLocked(a *actor) bool {
 	return a.begun && !a.granted && !a.done && !a.dead && !a.paused() &&
 		!g.hasCallLocked(func(c *call) bool {
-			return c.actor == a || c.actor.inst == a.inst && c.node != nil // its call, or a background call of its instance, which may be for it
+			return c.actor == a || c.actor.inst == a.inst && c.node != nil // a background call of the instance may be for the actor
 		})
 }
 

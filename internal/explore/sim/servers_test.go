@@ -163,7 +163,7 @@ func (e *etcdTrial) next(asked string, w clientv3.WatchChan) {
 }
 
 // lastTwo returns the options with which the lock finds the newest key of a queue and the key before it.
-// If most is not 0, newer keys than this revision do not count.
+// If most is not 0, the lock ignores keys that were created after this revision.
 func lastTwo(most int64) []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(most), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
