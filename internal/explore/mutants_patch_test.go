@@ -56,21 +56,20 @@ func (t tree) apply(diff string) error {
 	return end()
 }
 
-// replace replaces a text in a file. The parameter was is the old text, which must occur exactly once,
-// and the parameter is contains the new text. replace does nothing if both are empty, as they are
-// before the first hunk of a file.
-func (t tree) replace(path, was, is string) error {
-	if was == "" && is == "" {
+// replace replaces a text in a file. The text before must occur exactly once. replace does nothing if
+// both texts are empty, as they are before the first hunk of a file.
+func (t tree) replace(path, before, after string) error {
+	if before == "" && after == "" {
 		return nil
 	}
 	text, err := t.read(path)
 	if err != nil {
 		return err
 	}
-	if n := strings.Count(text, was); n != 1 {
-		return fmt.Errorf("%w: %s has these lines %d times:\n%s", errPatch, path, n, was)
+	if n := strings.Count(text, before); n != 1 {
+		return fmt.Errorf("%w: %s has these lines %d times:\n%s", errPatch, path, n, before)
 	}
-	t.changed[path] = strings.Replace(text, was, is, 1)
+	t.changed[path] = strings.Replace(text, before, after, 1)
 	return nil
 }
 
