@@ -29,11 +29,11 @@ func TestDistrLock(t *testing.T) {
 	for _, step := range []struct {
 		call, uuid, want string
 	}{
-		{"distrUnlock", "a", `{"released":0}`}, // it is free
+		{"distrUnlock", "a", `{"released":0}`}, // the lock is free
 		{"distrLock", "a", `{"locked":true}`},
 		{"distrLock", "b", `{"locked":false}`},
-		{"distrLock", "a", `{"locked":false}`}, // not re-entrant
-		{"distrUnlock", "b", `{"released":0}`}, // not b's
+		{"distrLock", "a", `{"locked":false}`}, // the lock is not re-entrant
+		{"distrUnlock", "b", `{"released":0}`}, // another client holds the lock
 		{"distrUnlock", "a", `{"released":1}`},
 		{"distrUnlock", "a", `{"released":0}`},
 		{"distrLock", "b", `{"locked":true}`},

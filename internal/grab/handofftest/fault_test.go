@@ -186,7 +186,7 @@ func TestLostWakeup(t *testing.T) {
 		lease := must(a.Acquire(ctx, key))
 		waiting := acquireAsync(ctx, b, key)
 		untilQueued(t, client, key, 1)
-		forget := proxy.swallow("message") // from the server's view, the message was delivered
+		forget := proxy.swallow("message") // the server does not notice that the message is lost
 		must(0, lease.Release(ctx))
 		must(0, soon(t, poll+leeway, waiting).Release(ctx))
 		forget()
