@@ -335,7 +335,7 @@ func onStage(t *testing.T, strategy string, play func(*stage)) {
 func TestEpisodes(t *testing.T) {
 	pairs := 40
 	if os.Getenv("GRABLAB_PROVE") == "1" {
-		pairs = len(episodes) * len(episodes) // all of them
+		pairs = len(episodes) * len(episodes) // all pairs
 	}
 	kept, _ := os.ReadFile(episodesFile) // missing until the first -update
 	known := strings.Split(string(kept), "\n")

@@ -33,7 +33,7 @@ func TestQuestion(t *testing.T) {
 		nodes   int
 		decide  bool
 		answers string
-		after   int // the number of answers that suffice; 0 means not even all of them
+		after   int // the number of answers that end the question; 0 if these do not
 	}{
 		{3, false, "nn", 2},
 		{3, false, "yn", 2},

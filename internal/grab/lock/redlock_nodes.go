@@ -27,13 +27,13 @@ const (
 
 var errSilent = errors.New("this node had not answered when a majority of the others had")
 
-// A question is a command to all nodes. It ends when a quorum has replied. If decide is true, it
-// ends only when a quorum has replied yes, or when so many nodes have replied no that this is
-// impossible.
+// A question is a command to all nodes. If decide is false, it ends when a quorum has replied. If
+// decide is true, it ends when a quorum has replied yes, or when too many nodes have replied no for
+// such a quorum.
 type question struct {
 	decide  bool
 	running *sync.WaitGroup // the calls that have not returned
-	yes, no atomic.Int32    // how many more such answers end the question; if decide is false, all count as yes
+	yes, no atomic.Int32    // how many more answers of this kind end the question; if decide is false, a no counts as a yes
 	enough  chan struct{}
 }
 

@@ -79,10 +79,10 @@ func commandsOf(t *testing.T, strategy string, count func(a *actor, do func(func
 // in turn (F5, F6, F35). A correct release does not delete B's lock, so C cannot get it.
 func TestReleaseFreesTheNextHolder(t *testing.T) {
 	frees := map[string]map[int]bool{
-		"setnx-expire": {1: true}, // F5
-		"setnx-del":    {1: true}, // F5
-		"setnx-getdel": {2: true}, // F6
-		"setnx-getset": {1: true}, // F35; WATCH detects any later change
+		"setnx-expire": {1: true}, // failure mode F5
+		"setnx-del":    {1: true}, // failure mode F5
+		"setnx-getdel": {2: true}, // failure mode F6
+		"setnx-getset": {1: true}, // failure mode F35; WATCH detects any later change
 	}
 	for _, strategy := range setnxVariants[1:] {
 		t.Run(strategy, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestLoserOverwritesTheTimestamp(t *testing.T) {
 		a.lock()
 		time.Sleep(simulatedTTL)
 		var set, moved string
-		c.before(3, func() { // its GETSET
+		c.before(3, func() { // the third command of C is its GETSET
 			time.Sleep(time.Millisecond)
 			b.lock()
 			set, _ = s.nodes[0].Get(theKey)
@@ -271,7 +271,7 @@ func TestGetSetAcceptsNil(t *testing.T) {
 func TestGetSetKeepsAnEqualTimestamp(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
-		a.lock() // in the same ms
+		a.lock() // A and B lock in the same millisecond
 		b.after(1, func() error { return errLostReply })
 		if _, err := b.Acquire(s.Context(), theKey); !errors.Is(err, errLostReply) {
 			t.Fatalf("B: %v, want its lost reply", err)

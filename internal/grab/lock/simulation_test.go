@@ -90,13 +90,13 @@ type actor struct {
 	mu        sync.Mutex
 	n         int          // commands so far
 	pending   int          // commands that have not returned
-	then      map[int]step // by command number
+	then      map[int]step // steps by command number
 	every     step         // runs for each command that is not in then; may be nil
 	dead      bool         // commands fail without being sent, and ZooKeeper cannot be dialed
 	refused   bool         // commands fail without being sent, but the connections stay open
 	unplugged bool         // ZooKeeper cannot be dialed
 	muted     bool         // the connections to ZooKeeper drop all messages of the client
-	conns     []net.Conn   // to ZooKeeper
+	conns     []net.Conn   // the connections to ZooKeeper
 	lost      error        // the error that the client reports if no reply arrives
 }
 

@@ -48,7 +48,7 @@ const handedOver = "a caller that disconnects during the grant still gets the lo
 var redsync5ms = func() lock.Strategy {
 	s := redsyncOne
 	s.Name, s.Title, s.Waiter = "redsync-5ms", "go-redsync with one node; a try every 5 ms", "retries after 5 ms"
-	s.Promises.GivesUpAfter = 0 // it has enough tries
+	s.Promises.GivesUpAfter = 0 // it has enough tries for every wait
 	s.New = newRedsync(redsync.WithRetryDelay(shortDelay), redsync.WithTries(int(longestWait/shortDelay)))
 	return s
 }()
