@@ -324,8 +324,8 @@ var wordWithDigit = regexp.MustCompile(`[\w+/=.:-]*[0-9][\w+/=.:-]*`)
 
 // checkWins checks whether the default rule for a win also matches the responses to losers. This is
 // likely if several drivers were told that they had won one order, but either no driver lost, or their
-// responses differ. It is certain if a probe was told that it had won an order with a winner, but the
-// ledger has no row for the probe. checkWins then marks every win as uncertain and returns true.
+// responses differ. It is certain if a probe was told that it had won a sold order, but the ledger has no
+// row for the probe. In both cases, checkWins marks every win as uncertain and returns true.
 func (a *accounting) checkWins(probeLost, probeWithoutRow bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

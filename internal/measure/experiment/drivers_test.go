@@ -248,7 +248,7 @@ func TestDriversPassUntilTheFaultEnds(t *testing.T) {
 				if named { // calls of contenders contain their own drivers
 					calls[1].Phase = "mysql SELECT orders {driver}"
 				}
-				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, retriedAt: time.Now().Add(time.Hour)} // sends no more drivers
+				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, retriedAt: time.Now().Add(time.Hour)} // with a wait in the future, no more drivers are sent
 				held := []control.Held{{Call: calls[0]}}
 				if reads && !named {
 					held = append(held, control.Held{Call: calls[1]})

@@ -172,9 +172,9 @@ func (l *failingLedger) Ledger(ctx context.Context, first int64, count int) ([]o
 	return l.model.Ledger(ctx, first, count)
 }
 
-// TestFirstReasonCounts checks which reason is given if a load proves nothing for several reasons.
-// The error that ended the load comes before an unreadable ledger. A doubt about the service's
-// responses comes before both, unless the run was interrupted or the ledger could not be read.
+// TestFirstReasonCounts checks which reason is given if there are several reasons not to trust a load.
+// The error that ended the load comes before an unreadable ledger. Contradictory responses of the
+// service come before both, unless the run was interrupted or the ledger could not be read.
 func TestFirstReasonCounts(t *testing.T) {
 	for bits := range 16 {
 		interrupted, broken, unread, doubted := bits&1 > 0, bits&2 > 0, bits&4 > 0, bits&8 > 0

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// lateWrite marks an order in which no property failed, but only because the database refused a write
-// that came after the driver's lease had ended.
+// lateWrite marks an order that violates no property only because the database refused a late write. The
+// driver's lease had ended before this write.
 const lateWrite = "late write"
 
 // failed names an order and the property that it violates. If the order is fine, the property is

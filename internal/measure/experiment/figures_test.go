@@ -164,7 +164,7 @@ func TestDoubtOfEachFigure(t *testing.T) {
 		name            string
 		drained, faulty bool
 		change, change2 func(*auditor, *Cell, *measured)
-		reason, vacuous string // how the texts begin
+		reason, vacuous string // the expected beginnings of both texts
 		note, counted   string
 		reasonEnds      string
 	}{

@@ -397,7 +397,7 @@ func TestPreparedAgainForAService(t *testing.T) {
 	if err := in.prepareFault(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ended := f.Equip(t.Context(), fleet.Setup{Routes: in.routes()}) // an error, because the command ends at once
+	ended := f.Equip(t.Context(), fleet.Setup{Routes: in.routes()}) // Equip returns an error, because the command ends at once
 	shown, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil || len(shown) != 1 {
 		t.Fatalf("the service has shown %q, %v, %v", shown, err, ended)

@@ -38,7 +38,7 @@ func (j *journal) open(resumed bool) (err error) {
 		mode |= os.O_TRUNC
 	}
 	if j.file, err = os.OpenFile(j.path(), mode, 0o644); err == nil {
-		var end int64 // of the last complete line
+		var end int64 // where the last complete line ends
 		if end, err = history.End(j.file); err == nil {
 			err = j.file.Truncate(end)
 		}

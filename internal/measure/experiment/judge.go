@@ -34,7 +34,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, struckTooRarely):
 		why := c.tooLate() + m.missed
 		if why != "" {
-			why += ". Points without a verdict" // they come last, because there may be many
+			why += ". Points without a verdict" // at lists the points at the end, because there may be many
 		}
 		return catalog.Unknown, "the fault could not be tested" + why + at(c.Points, struckTooRarely)
 	case slices.ContainsFunc(c.Points, leftUnits):
@@ -200,7 +200,7 @@ func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {
-	case s.New == nil || !asDeclared, // a strategy without New is a foreign lock
+	case s.New == nil || !asDeclared, // a strategy without New belongs to the user's service
 		s.Excludes == catalog.PerProcess && cfg.Instances == 1, // the registry says only that this lock fails with several processes
 		s.Expected(f) == catalog.Unknown:                       // the registry makes no prediction, because the outcome depends on chance
 		return nil, nil

@@ -105,10 +105,13 @@ func (j judgement) overwritten() string {
 	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query. If the service deletes the row of a second grab, add -compensation", e.Ledger[i].Driver)
 }
 
-// outlived explains that the lock may live longer than the lease, because no other driver got past it while the
-// fault delayed a driver beyond its lease. It returns "" if one did, or if the lock lasts as long as a database
-// session, or never expires. It also returns "" if the service may have renewed the lock during the fault, or if
-// an open transaction or the fault itself may have blocked the others' writes.
+// outlived explains that the lock may live longer than the lease. This is possible if the fault delayed a driver
+// beyond its lease, and no other driver got past the lock. outlived returns "" in these cases:
+//
+//   - Another driver got past the lock.
+//   - The lock lasts as long as a database session, or never expires.
+//   - The service may have renewed the lock during the fault.
+//   - An open transaction, or the fault itself, may have blocked the writes of the other drivers.
 func (j judgement) outlived() string {
 	t := j.in.trail
 	switch {
@@ -134,7 +137,7 @@ func (j judgement) noOnePassed() string {
 }
 
 // outlivedMoments is like outlived, but for processes that the program stops at certain moments of a grab. Their calls
-// are unknown, so each moment at which no other driver got past the lock is in doubt, unless another moment shows that
+// are unknown. A moment therefore proves nothing if no other driver got past the lock, unless another moment shows that
 // the lock expires in time.
 func (j judgement) outlivedMoments() string {
 	if !slices.ContainsFunc(j.in.contests, j.inDoubt) {
@@ -147,8 +150,8 @@ func (j judgement) outlivedMoments() string {
 	return text
 }
 
-// inDoubt reports whether a contest with running targets shows nothing, because their lock may have lived longer
-// than the fault, and so may have refused all other drivers.
+// inDoubt reports whether a contest with running targets shows nothing. This is so if their lock may have lived longer
+// than the fault, because it may then have refused all other drivers.
 func (j judgement) inDoubt(c *contest) bool {
 	if !j.in.w.cfg.byTime() || j.in.w.fleet.Known() || j.in.w.cfg.Target.NoExpiry || !j.in.outlasts() || !c.struck || c.passed || c.endedInTime || j.wasSold(c) {
 		return false

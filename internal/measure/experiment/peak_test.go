@@ -130,7 +130,7 @@ func TestBestOf(t *testing.T) {
 		verdict  catalog.Verdict
 		reason   string
 		double   int
-		grabs    bool // whether the held rate has grabs per second
+		grabs    bool // whether the grabs per second at the held rate are known
 	}{
 		{"held twice", []Cell{at(100, true, catalog.Safe, 0), at(200, true, catalog.Safe, 0), at(400, false, catalog.Safe, 0)}, 200, catalog.Safe, "r", 0, true},
 		{"never held", []Cell{at(100, false, catalog.Safe, 0), at(50, false, catalog.Safe, 0)}, 50, catalog.Safe, "r", 0, false},

@@ -15,7 +15,7 @@ import (
 type progress struct {
 	mu    sync.Mutex
 	line  status.Line
-	total int // tests of the run
+	total int // number of tests in the run
 	begun int
 }
 

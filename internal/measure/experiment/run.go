@@ -122,7 +122,7 @@ func (r *Run) finished(name CellName) *Cell {
 		return nil
 	}
 	for _, c := range r.Cells {
-		single := name.Fault == catalog.NoFault && r.Config.Repeat > 1 && len(c.Repetitions) == 0 // a later repetition cannot be added to it
+		single := name.Fault == catalog.NoFault && r.Config.Repeat > 1 && len(c.Repetitions) == 0 // this cell has no list to which a later repetition could be added
 		if c.Name() == name && !c.Interrupted && !single {
 			return &c
 		}
@@ -364,7 +364,7 @@ func (r *runner) publishLocked() {
 	r.run.limit()
 	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
 	if cells := r.run.Cells; r.cfg.Merge != nil && len(cells) > 0 && cells[0].DurationS != nil {
-		r.run.DurationS = *cells[0].DurationS // of the shards, and not of the merge
+		r.run.DurationS = *cells[0].DurationS // the duration of the shards, not that of the merge
 	}
 }
 

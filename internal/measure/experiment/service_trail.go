@@ -79,7 +79,7 @@ func trailOf(calls []control.Call, query string) trail {
 		case i > work:
 			part = tap.Renew // the call checks the lock a last time before the write
 		}
-		own := part == tap.Release && !unlocksOwn && usesKeyOf(c, acquiring) // the key of the lock, and not for example that of an event
+		own := part == tap.Release && !unlocksOwn && usesKeyOf(c, acquiring) // whether the key is that of the lock, and not for example that of an event
 		if part == tap.Release && (all.release == nil || own) {
 			all.release, unlocksOwn = &control.Point{Phase: c.Phase, N: c.N}, own
 		}
@@ -291,9 +291,9 @@ func (t trail) useOf(key string) keyUse {
 // caches reports whether the request uses the key only to cache a value, and not as a lock.
 func (u keyUse) caches() bool { return u.stores && !u.other }
 
-// onlyHolders reports whether only a driver who got past the lock makes this call. This must be a write from the first to
-// the last one of the winner, because refused drivers may also make later calls, for example to log their tries. It does
-// not count if drivers also make such calls before, or background tasks do.
+// onlyHolders reports whether only a driver who got past the lock makes this call. The call must lie between the first
+// and the last write of the winner, because refused drivers may also make later calls, for example to log their tries. A
+// call does not count if drivers also make such calls before, or background tasks do.
 func (t trail) onlyHolders(c control.Call) bool {
 	calls := t.calls[fault.Alone]
 	same := func(o control.Call) bool { return o.Phase == c.Phase }
@@ -311,8 +311,8 @@ var (
 	consumesValue = regexp.MustCompile(`^\S+ (DECR|DECRBY|GETDEL|LPOP|RPOP|SPOP|ZPOPMIN|ZPOPMAX) .*\*`)
 )
 
-// refusesForever reports whether the drivers who made these calls were refused by a Redis key that never expires, such as a
-// marker or a stock. It considers the key of the last call that they and a winner make before the winner's write.
+// refusesForever reports whether a Redis key that never expires, such as a marker or a stock, refused the drivers who made
+// these calls. It considers the key of the last call that they and a winner make before the winner's write.
 func (t trail) refusesForever(tries []control.Call) bool {
 	var last string
 	for _, c := range t.calls[fault.Alone] {
