@@ -52,7 +52,7 @@ func reachMistake(number int) {
 // place is the part of a function that a mistake changes.
 type place struct {
 	results   *ast.FieldList
-	body      *ast.BlockStmt // of the outermost function around the mistake
+	body      *ast.BlockStmt // body of the outermost function around the mistake
 	statement ast.Stmt       // the innermost statement in a block that contains the mistake
 }
 

@@ -89,15 +89,14 @@ func printRates(w io.Writer, all []result) {
 	}
 }
 
-// rate returns the share of the results that have a certain property, with its confidence interval. The
-// parameter is reports whether a result has the property.
-func rate(of []result, is func(result) bool) string {
+// rate returns the share of the results for which match returns true, with its confidence interval.
+func rate(of []result, match func(result) bool) string {
 	if len(of) == 0 {
 		return "–"
 	}
 	n := 0
 	for _, r := range of {
-		if is(r) {
+		if match(r) {
 			n++
 		}
 	}

@@ -38,7 +38,7 @@ type singleTest struct {
 type programs struct {
 	*bench
 	mistake numbered
-	overlay string // of a mistake that needs programs of its own; empty for the joined mistakes
+	overlay string // overlay file of a mistake that needs programs of its own; empty for the joined mistakes
 }
 
 // setting returns the environment variable that selects the mistake.

@@ -49,9 +49,8 @@ func (c Case) processOf(worker int) int {
 
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case in which the floor runs for comparison with c. If workers share a key, the
-// floor has a single worker, because workers that share a lock also make their round trips one after
-// another.
+// forFloor returns the case in which the floor runs for comparison with c. Workers that share a lock make
+// their round trips one after another. If c has such workers, the floor therefore has a single worker.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers
