@@ -111,9 +111,9 @@ const (
 	FenceWrite Guard = "fence-write"
 	// Fenced stores the fencing token at the read, and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement decrements the counter unconditionally. Use it for strategies that decide before
-	// the write which driver gets a unit, because this guard does not check the limit per driver
-	// either. If there is only one unit, it works like Naive.
+	// Decrement decrements the counter unconditionally, and does not check the limit per driver
+	// either. Use it for strategies that decide before the write which driver gets a unit. If
+	// there is only one unit, it works like Naive.
 	Decrement Guard = "decrement"
 	// Unique inserts the order into a table with a unique key, so that only the first insert
 	// succeeds. It supports only orders with one unit.
