@@ -180,8 +180,8 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p-value that a test can reach with n and m values, even if the two groups
-// of values do not overlap.
+// leastP returns the smallest p-value that a test can reach with n and m values. The test reaches it if
+// the two groups of values do not overlap.
 func leastP(n, m int) float64 {
 	ways := 1.0 // the number of ways to choose n of n+m values
 	for i := 1; i <= n; i++ {

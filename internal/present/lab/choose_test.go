@@ -14,16 +14,16 @@ func testChoose(t *testing.T, browser *Browser, url string) {
 	p.Await("the questions", `document.querySelectorAll("#questions fieldset").length === 4`)
 	p.Focus("#questions [name=rows]")
 	p.Press(" ")
-	p.Press(kb.ArrowDown) // two drivers may never win, and a conditional UPDATE is not possible
+	p.Press(kb.ArrowDown) // answer: two drivers may never win, and a conditional UPDATE is not possible
 	p.Focus("#questions [name=runs]")
 	p.Press(" ")
-	p.Press(kb.ArrowDown) // a Redis
+	p.Press(kb.ArrowDown) // answer: one Redis
 	p.Focus("#questions [name=work]")
 	p.Press(" ")
-	p.Press(kb.ArrowDown) // longer than the lease
+	p.Press(kb.ArrowDown) // answer: longer than the lease
 	p.Focus("#questions [name=stack]")
 	p.Press(" ")
-	p.Press(kb.ArrowDown) // Go
+	p.Press(kb.ArrowDown) // answer: Go
 	p.Await("what fits", `location.hash === "#choose/never/redis/longer/go" && document.querySelectorAll(".option").length === 3 && document.querySelector(".option h2").textContent === "1. handoff"`)
 	text := eval[string](p, `document.querySelector(".option").innerText`)
 	for _, want := range []string{"1. handoff", "fenced", "round trips", "commands of Redis", "two drivers inside the lock under pause", "no driver can grab any more under hang", "in your stack", `import "grablab/handoff"`, "loadgen run -stack local -strategies handoff -faults all"} {

@@ -150,7 +150,7 @@ func TestWorkshopPage(t *testing.T) {
 func has(p *Page, what, selector, text string) {
 	quoted, err := json.Marshal(text)
 	if err != nil {
-		panic(err) // it is a string
+		panic(err) // cannot happen, because every string can be encoded
 	}
 	p.Await(what, fmt.Sprintf("document.querySelector(%q) && document.querySelector(%q).textContent.includes(%s)", selector, selector, quoted))
 }

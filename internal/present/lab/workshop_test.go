@@ -33,7 +33,7 @@ func class(t *testing.T, do workshop.Do) (open func(lang string) (*workshop.Sess
 	}
 }
 
-// del returns an outcome as if exercise 5 had run the given command.
+// del returns the outcome of a simulated explore command of exercise 5.
 func del(args []string) workshop.Outcome {
 	r := explore.Result{Strategy: "setnx-del", Verdict: "safe", Complete: true}
 	if args[len(args)-1] == "3" || strings.Contains(strings.Join(args, " "), "-actors 3") {

@@ -145,9 +145,8 @@ func (s *groupedTexts) add(name, text string) {
 	}
 }
 
-// lines returns a line for each text, beginning with the names of the results. The parameter one is the
-// text between a single name and the rest of the line, and many is the text between several names and
-// the rest.
+// lines returns a line for each text, beginning with the names of the results. Between the names and the
+// text, it inserts one after a single name, and many after several names.
 func (s *groupedTexts) lines(one, many string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
