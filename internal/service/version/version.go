@@ -81,7 +81,7 @@ func fromGit() string {
 	if err != nil || !strings.HasPrefix(string(mod), "module grablab\n") {
 		return ""
 	}
-	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output() // without tags
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output() // ignore all tags
 	if err != nil {
 		return ""
 	}

@@ -85,13 +85,12 @@ func parseCommand(text string, names []string) (s Service, err error) {
 	return s, nil
 }
 
-// These patterns match parts of a command: the beginning of an environment variable, a word, a quoted or escaped
-// part of a word, and an escaped character.
+// These patterns match parts of a command.
 var (
-	assignment = regexp.MustCompile(`^\w+=`)
+	assignment = regexp.MustCompile(`^\w+=`) // the beginning of an environment variable
 	shellWord  = regexp.MustCompile(`(?s)(?:[^ \t\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+`)
-	quoted     = regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"`)
-	escaped    = regexp.MustCompile(`(?s)\\(.)`)
+	quoted     = regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"`) // a quoted or escaped part of a word
+	escaped    = regexp.MustCompile(`(?s)\\(.)`)                         // an escaped character
 )
 
 // splitWords splits a command into words like a shell, but does not expand variables or patterns.

@@ -182,7 +182,7 @@ func TestConnectionsEndWithTheAttack(t *testing.T) {
 	}
 }
 
-// countingContext counts the functions that it would call at its end.
+// countingContext counts the functions that are registered with it to run when it ends.
 type countingContext struct {
 	context.Context
 	done       chan struct{}

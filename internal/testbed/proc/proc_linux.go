@@ -17,8 +17,8 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system send SIGTERM to the child when the thread that started it ends,
-// which happens at the latest when this process ends.
+// EndWithParent makes the system send SIGTERM to the child when the thread that started it ends. At the
+// latest, this thread ends together with this process.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
 // SetTitle changes the name that tools such as ps show for this process.
@@ -107,7 +107,7 @@ func Sharer(pid, port int) int {
 	}
 	maps.DeleteFunc(found, func(_, address string) bool { return address != own })
 	other, _ := holder(found, func(of, _ int) bool { return !slices.Contains(family, of) })
-	if own == "" || other != 0 { // without an own socket, something else accepts the connections, for example the proxy of a container
+	if own == "" || other != 0 { // a process without a socket of its own may be behind the proxy of a container, which accepts the connections
 		return other
 	}
 	passed, _ := sockets(local, connected, fmt.Sprintf(":%04X", port))
@@ -152,9 +152,9 @@ func Outsider(groups []int, ports ...int) (pid int) {
 	return pid
 }
 
-// sockets returns the TCP sockets that are in the given state and have one of the given addresses, each
-// with its text in the column. column is the column of /proc/net/tcp that must end with the address. The
-// keys of the result have the same form as the links in /proc/PID/fd.
+// sockets returns the TCP sockets that are in the given state and have one of the given addresses. column
+// is the column of /proc/net/tcp that must end with the address. The result maps each socket, in the form
+// of the links in /proc/PID/fd, to its text in that column.
 func sockets(column int, state string, addresses ...string) (found map[string]string, known bool) {
 	found = map[string]string{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

@@ -35,14 +35,14 @@ type Topology struct {
 
 type member struct {
 	name, addr string
-	bus, id    string // of a node of a Cluster: the port for other nodes, and its ID in the Cluster
+	bus, id    string // only for a Cluster node: its port for other nodes, and its ID in the Cluster
 	info       serverInfo
 }
 
 const (
 	topologyMaster  = "redis"
-	nodeDown        = 500 * time.Millisecond // when Cluster nodes consider a silent node dead, during a failover
-	clusterPatience = 15 * time.Second       // the same after the failover, because a busy server may be silent for longer
+	nodeDown        = 500 * time.Millisecond // during a failover, Cluster nodes consider a node dead after this silence
+	clusterPatience = 15 * time.Second       // after a failover, they wait longer, because a busy server may be silent for a while
 	clusterMasters  = 3
 	clusterSlots    = 16384
 	sentinelsOfOne  = 3
@@ -51,7 +51,7 @@ const (
 // These are the Sentinel's timeouts. The short ones apply only during a planned failover, because a
 // busy server may be silent for longer without being down.
 const (
-	patient    = time.Hour // both timeouts, except during a failover
+	patient    = time.Hour // the value of both timeouts outside a failover
 	masterDown = time.Second
 	failover   = 2 * time.Second
 )
