@@ -1,6 +1,6 @@
 // Package compare finds the differences between an old and a new test run.
 //
-// A Comparison lists the verdicts that changed, and tells which costs, such as a latency, have
+// A Comparison lists the verdicts that changed, and says which costs, such as a latency, have
 // increased. The statistical test is the one in benchstat. With many costs, about one in twenty would
 // seem to change by chance. Holm's method corrects for this: it limits the probability that any cost is
 // reported as changed by mistake.
@@ -80,7 +80,7 @@ type Measured struct {
 	High   *float64 `json:"high"`
 }
 
-// Answer tells whether the measurements show that a cost has increased or decreased.
+// Answer says whether the measurements show that a cost has increased or decreased.
 type Answer string
 
 // These are the possible answers for a cost. Slower also covers a lower request rate.

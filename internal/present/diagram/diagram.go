@@ -35,7 +35,7 @@ type Diagram struct {
 	Lost  *float64 `json:"lost,omitempty"`  // position at which the property broke; nil if it did not break or the position is unknown
 	Steps []Step   `json:"steps,omitempty"`
 	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
-	// Cause tells in each language (en, zh, ja) why the order ended as it did. It is nil if the
+	// Cause explains in each language (en, zh, ja) why the order ended as it did. It is nil if the
 	// drawing does not show the cause.
 	Cause map[string]string `json:"cause,omitempty"`
 
@@ -85,7 +85,7 @@ type Span struct {
 	Text string   `json:"x,omitempty"` // if empty, Script describes the kind of span
 
 	token uint64 // the fencing token of a believed lease; 0 if it has none
-	does  string // for a fault: the key of the phrase that tells what it does to the driver
+	does  string // for a fault: the key of the phrase for what it does to the driver
 }
 
 // SpanKind is the state or fault that a span shows.
@@ -146,7 +146,7 @@ type Step struct {
 	// diagrams contain them.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// These fields tell which actors believe that they hold the lock, which really hold it, and
+	// These fields say which actors believe that they hold the lock, which really hold it, and
 	// what the servers store. Only diagrams of schedules contain them.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`

@@ -273,7 +273,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// deeds contains the key of the phrase that tells what a fault does to a driver. All other faults have
+// deeds contains the key of the phrase for what a fault does to a driver. All other faults have
 // the key "struck".
 var deeds = map[catalog.Fault]string{catalog.Pause: "paused", catalog.Slow: "slowed", catalog.Hang: "hung", "": "unnamed"}
 

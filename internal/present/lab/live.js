@@ -9,7 +9,7 @@ const setText = (e, text) => { if (e.textContent !== text) e.textContent = text;
 // winners names the drivers that won an order. For more than four, it returns only their number.
 const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { n: rows.length }) : rows.length === 0 ? none : say("{winners} won", { winners: names(rows) }));
 
-// sold tells how many of an order's units were sold. For a single-unit order, it returns an empty
+// sold says how many of an order's units were sold. For a single-unit order, it returns an empty
 // text.
 const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}: ` : "");
 

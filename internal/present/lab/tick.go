@@ -1,6 +1,6 @@
 package lab
 
-// Phase tells whether the servers are starting, idle or running.
+// Phase says whether the servers are starting, idle or running.
 type Phase string
 
 // These are the phases of the lab.
@@ -29,7 +29,7 @@ type Status struct {
 	Alarm     bool              `json:"alarm"`  // whether an order was oversold
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
-	Fault     string            `json:"fault,omitempty"` // tells which driver the active fault hits
+	Fault     string            `json:"fault,omitempty"` // says which driver the active fault hits
 	Instances []string          `json:"instances"`
 	Hand      int64             `json:"hand,omitempty"`  // the order for the drivers that the user controls
 	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the response

@@ -118,7 +118,7 @@ func sizes(x compare.Cost) string {
 	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
 }
 
-// unknownCosts tells why some costs could not be compared.
+// unknownCosts says why some costs could not be compared.
 func unknownCosts(c *compare.Comparison) (lines []string) {
 	unknown := catalog.Filter(c.Costs, func(x compare.Cost) bool { return x.Answer == compare.NotKnown })
 	for _, why := range catalog.Distinct(catalog.Map(unknown, func(x compare.Cost) string { return x.Why })) {

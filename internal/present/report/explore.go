@@ -33,7 +33,7 @@ func Explored(w io.Writer, e Exploration) error { return e.document(false).text(
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// searched tells for each strategy how much of the search is complete.
+// searched says for each strategy how much of the search is complete.
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
@@ -46,7 +46,7 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts tells for each part of the search how much of it is complete. Parts with the same
+// searchedParts says for each part of the search how much of it is complete. Parts with the same
 // text share a line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var grouped groupedTexts
@@ -141,7 +141,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched tells how much of the search for one strategy is complete.
+// searched says how much of the search for one strategy is complete.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -159,7 +159,7 @@ func searched(r explore.Result) string {
 	return cmp.Or(strings.Join(parts, "; "), "the search is not complete")
 }
 
-// reachedLevels tells which search levels are complete. A level contains all schedules with the
+// reachedLevels says which search levels are complete. A level contains all schedules with the
 // same number of preemptions and faults.
 func reachedLevels(levels []explore.Level) []string {
 	var parts []string

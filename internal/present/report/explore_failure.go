@@ -23,7 +23,7 @@ const (
 const lostMark = "▶"
 
 // also describes in one line a failure that is not the strategy's most important one. If the
-// property can fail in several ways, the line tells which way.
+// property can fail in several ways, the line says which way.
 func (e Exploration) also(f explore.Failure, replayed bool) string {
 	text := "also " + f.Property
 	if f.Kind != "" {
@@ -56,7 +56,7 @@ func crashTable(f explore.Failure) table {
 	return t
 }
 
-// remedy returns a failure's cause and cure. If the cause is unknown, it tells where to look for
+// remedy returns a failure's cause and cure. If the cause is unknown, it says where to look for
 // it.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
@@ -66,7 +66,7 @@ func remedy(f explore.Failure) []string {
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }
 
-// contradiction tells what the lock promised and what happened instead.
+// contradiction says what the lock promised and what happened instead.
 func contradiction(f explore.Failure) string {
 	promise, _ := catalog.FindProperty(f.Property)
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)

@@ -70,7 +70,7 @@ func Breaks(property string) string {
 	return "breaks " + property
 }
 
-// headline tells in a phrase what went wrong.
+// headline says in a few words what went wrong.
 func headline(f explore.Failure) string {
 	if f.Property == catalog.Survives {
 		return strategyName(f.Schedule.Strategy) + " takes its process down"

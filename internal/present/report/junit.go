@@ -32,7 +32,7 @@ type junitCase struct {
 	Cause *junitCause
 }
 
-// junitCause is the XML element failure, error or skipped. It tells why a test did not pass.
+// junitCause is the XML element failure, error or skipped. It says why a test did not pass.
 type junitCause struct {
 	XMLName xml.Name
 	Message string `xml:"message,attr"`

@@ -65,7 +65,7 @@ func applying(remarks []remark) []string {
 	return catalog.Map(catalog.Filter(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
 }
 
-// remarks tells how the figures were counted.
+// remarks says how the figures were counted.
 func remarks(run *experiment.Run) []string {
 	isTimed := func(c experiment.Cell) bool { return c.Latency != nil }
 	lines := applying([]remark{
@@ -213,7 +213,7 @@ func name(c experiment.Cell) string {
 	return c.Name().String()
 }
 
-// failures tells what happened to the failed requests, beginning with the most frequent kind of
+// failures describes what happened to the failed requests, beginning with the most frequent kind of
 // failure.
 func failures(of map[string]int) (texts []string) {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
@@ -226,7 +226,7 @@ func failures(of map[string]int) (texts []string) {
 	return texts
 }
 
-// errorKinds contains a phrase for each kind of error that tells what happened to the request.
+// errorKinds contains, for each kind of error, a phrase for what happened to the request.
 var errorKinds = map[string]string{
 	"dependency":     "wrote nothing, because a call failed or the test refused the write",
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
