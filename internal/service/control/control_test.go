@@ -18,7 +18,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// TestAnswers checks that Release returns the error of the call. A code must tell whether the deadline
+// TestAnswers checks that Release returns the error of the call. A code must say whether the deadline
 // had passed.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {

@@ -94,7 +94,7 @@ type Held struct {
 	Cancelled bool `json:"cancelled,omitempty"`
 }
 
-// State tells whether a call at a breakpoint is still stopped.
+// State says whether a call at a breakpoint is still stopped.
 type State string
 
 // These are the states of a call at a breakpoint.

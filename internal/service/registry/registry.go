@@ -18,7 +18,7 @@ import (
 // creates SRV records only for named ports.
 const portName = "http"
 
-// A Source tells where to find instance addresses, such as eureka:GRABSVC.
+// A Source says where to find instance addresses, such as eureka:GRABSVC.
 type Source struct {
 	text string
 	find func(context.Context) ([]string, error) // returns the base URLs of the instances

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role tells whether the affected driver is alone, has waited for another driver, or hands its lock
+// Role says whether the affected driver is alone, has waited for another driver, or hands its lock
 // to one.
 type Role string
 

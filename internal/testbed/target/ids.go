@@ -119,7 +119,7 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 // NamesOrders reports whether requests must contain the service's own order IDs instead of numbers.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source tells where a response contains an ID: in JSON, in XML, in the text or in a header. A
+// Source says where a response contains an ID: in JSON, in XML, in the text or in a header. A
 // regular expression may select a part of the text there.
 type Source struct{ test }
 

@@ -28,7 +28,7 @@ type Later struct {
 var idInPath = regexp.MustCompile(`\{((?:json:|xml:|text:|header:|\.)[^}]*)\}`)
 
 // ParseLater parses text of the form RULE -> PLACE. The rule matches responses without a result. The
-// place tells where to ask for the result. It is either a URL in the response, such as header:Location,
+// place says where to ask for the result. It is either a URL in the response, such as header:Location,
 // or a path. A path may contain {order}, {driver} and an ID from the response, such as {json:.id}.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)

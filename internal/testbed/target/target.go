@@ -72,7 +72,7 @@ type Shape struct {
 	IDs    *IDs // order IDs for the placeholder {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later tells how to get the result from a service that responds before it decides. It is nil
+	// Later says how to get the result from a service that responds before it decides. It is nil
 	// for other services.
 	Later *Later
 	// AssumesGrabbed means that the default rule for wins applies, because the user has not given
