@@ -254,7 +254,7 @@ var (
 	cacheCommands = append([]string{"DEL", "EXISTS", "EXPIRE", "GET", "GETEX", "MGET", "PEXPIRE", "PTTL", "STRLEN", "TTL", "TYPE", "UNLINK"}, storeCommands...)
 )
 
-// keyUse tells what a request does with a Redis key, judging by its calls.
+// keyUse describes what a request does with a Redis key, judging by its calls.
 type keyUse struct {
 	name    string
 	stores  bool // whether it stores a value even if the key exists, for example in a cache
