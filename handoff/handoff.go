@@ -188,6 +188,8 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	return le, err
 }
 
+// acquire joins the queue of the key in this process. If the queue was idle, it also requests the
+// lock from Redis. It then waits for at most wait.
 func (l *Locker) acquire(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -396,6 +396,7 @@ func (q *queue) loseLocked(why string) {
 	q.proceedLocked()
 }
 
+// renewLocked renews the lease in the background, unless a renewal is already running.
 func (q *queue) renewLocked() {
 	if q.renewing {
 		return
