@@ -141,6 +141,7 @@ func (c *child) disconnect() {
 // anyway if the child has exited.
 func (c *child) Update(news search.Visited) { _ = c.out.Encode(request{Visited: news}) }
 
+// ask sends a request to the child process and returns the reply.
 func (c *child) ask(r request) (reply, error) {
 	if err := c.out.Encode(r); err != nil {
 		return reply{}, c.endedBy(err)

@@ -98,6 +98,8 @@ const (
 // ErrConfig means that a Config is invalid.
 var ErrConfig = errors.New("explore: bad search")
 
+// withDefaults fills in empty settings. It returns an error if a number is out of range or a name
+// is unknown.
 func (c Config) withDefaults() (Config, error) {
 	c.Actors = cmp.Or(c.Actors, DefaultActors)
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
@@ -211,6 +213,8 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 // A searcher looks for failures of one strategy. When ctx ends, it returns the results so far.
 type searcher func(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error)
 
+// searchEach calls search for each strategy in turn. If it got several strategies, it gives those
+// that cannot be explored the verdict unknown.
 func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, search searcher) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -256,6 +260,8 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
+// searchOne searches the schedules of one strategy and judges what it finds. It calls progress
+// while the search runs.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}

@@ -45,7 +45,7 @@ func Portfolio(cfg Config) []Part {
 		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
 		with("three drivers and a pause", 0, 1, func(c *Config) { c.Actors = 3 }, catalog.Pause),
 		with("three drivers and a renewal", 0, 0, func(c *Config) { c.Actors, c.TTL, c.Wait, c.Work = 3, time.Second, wait, 4*work }),
-		with("three drivers who wait too short", 0, 1, func(c *Config) { c.Actors, c.Wait, c.Work = 3, wait, wait+3*work }, catalog.Cancel, catalog.MessageLost),
+		with("three drivers with a short wait", 0, 1, func(c *Config) { c.Actors, c.Wait, c.Work = 3, wait, wait+3*work }, catalog.Cancel, catalog.MessageLost),
 		with("a long queue of two processes", 0, 0, func(c *Config) { c.Actors, c.Stock, c.Wait, c.Work = 3, 2, 15*work, 9*work }),
 		with("a long queue in one process", 0, 0, func(c *Config) { c.Actors, c.Instances, c.Stock, c.Wait, c.Work = 3, 1, 2, wait, wait-work }),
 		with("a long wait", 0, 0, func(c *Config) { c.TTL, c.Wait, c.Work = 30*time.Second, 64*time.Second, 61*time.Second }),

@@ -95,6 +95,8 @@ func mark(moments []Moment, step int) {
 	}
 }
 
+// replayConfig returns the settings that a schedule needs. It keeps the schedule's guard only for
+// the strategy that the schedule names.
 func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	cfg := Config{
 		Actors: len(sched.Actors), TTL: sched.TTL, Work: sched.Work, Wait: sched.Wait, OnLost: grab.OnLost(sched.OnLost), Stock: sched.Stock,
@@ -160,6 +162,8 @@ func (e *EndedError) record(steps []schedule.Step) sim.Record {
 	return sim.Record{Moments: momentsOf(steps), Broken: []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.How, Stack: e.Stack}}}
 }
 
+// replayResult returns the result of one replayed schedule. Its verdict is never safe, because
+// other schedules may fail.
 func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went sim.Record) Result {
 	r := Result{
 		Strategy: strategy, Guard: set.Guard, Reason: "only this schedule was executed", Replay: true,

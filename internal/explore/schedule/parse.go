@@ -54,6 +54,7 @@ func StepLines(text string) []int {
 	return lines
 }
 
+// parseLine parses one line, either a header or a step. seen contains the headers so far.
 func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 	for _, h := range headers {
 		if h.name != words[0] {

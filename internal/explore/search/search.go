@@ -163,6 +163,8 @@ func (s *Search) round(ctx context.Context, workers []Worker) error {
 	return nil
 }
 
+// executeAll lets the workers execute all jobs in parallel. It stops early if a lock hangs, because
+// a hung worker cannot continue.
 func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
 	news := s.news
 	s.news = Visited{}
@@ -276,6 +278,7 @@ func (s *Search) levelOf(c Cost) *level {
 	return s.levels[i] // it exists, because workers stay within the limits
 }
 
+// summary returns the current state of the search, and the reason why the search is incomplete.
 func (s *Search) summary(ctx context.Context) Summary {
 	r := Summary{States: len(s.visited), Complete: true, Findings: s.findings()}
 	for _, l := range s.levels {

@@ -140,6 +140,7 @@ func New(bubble Bubble, set Setting) (*Cluster, error) {
 	return c, nil
 }
 
+// build creates the servers and the instances, and connects them. The last instance is for probes.
 func (c *Cluster) build() error {
 	for _, name := range c.nodeNames() {
 		n, err := newNode(name)
@@ -160,6 +161,8 @@ func (c *Cluster) build() error {
 	return nil
 }
 
+// connect gives the instance one client for each server. ZooKeeper clients are made later, one for
+// each service process.
 func (inst *instance) connect(nodes []*node) error {
 	for _, n := range nodes {
 		switch s := n.lockServer.(type) {

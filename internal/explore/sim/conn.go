@@ -37,6 +37,7 @@ type conn struct {
 	queue      [][]string // a blocked SUBSCRIBE and all commands after it
 }
 
+// dial connects an instance to a simulated Redis server. The instance's go-redis client calls it.
 func dial(n *redisServer, owner *instance) *conn {
 	c := &conn{stream: stream{mu: &sync.Mutex{}}, node: n, owner: owner}
 	c.peer = server.NewPeer(bufio.NewWriter((*sink)(c)))

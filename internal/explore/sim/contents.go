@@ -9,7 +9,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// contentsOf returns one line for each key on a Redis server, with the key's value and expiry.
+// contentsOf returns one line for each key on a Redis server, with the key's value and expiry. The
+// checks read from this text what the server stores.
 func contentsOf(m *miniredis.Miniredis, now time.Time) string {
 	var b strings.Builder
 	for _, key := range m.Keys() {

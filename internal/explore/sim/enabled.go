@@ -253,6 +253,7 @@ func (m *enabledSteps) failures() {
 	}
 }
 
+// actorFailures adds the faults that can hit an actor now, such as a crash or a pause.
 func (m *enabledSteps) actorFailures(a *actor) {
 	if !a.begun || a.done || a.dead || a.paused() || a.hung {
 		return

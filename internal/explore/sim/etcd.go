@@ -81,6 +81,7 @@ func (s *etcdServer) reset() {
 	s.history, s.watches = nil, nil
 }
 
+// answer executes a client's request and returns the reply.
 func (s *etcdServer) answer(request any) (proto.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -249,6 +249,8 @@ const tokenPrefix = "token-"
 
 type recorder struct{ inst *instance }
 
+// Record stores an event of a grab, so that the oracle can check it after the step. It leaves out
+// the probe's events.
 func (r recorder) Record(e history.Event) {
 	w := r.inst.world
 	if e.Op == history.Lost && r.inst.stopped.Load() {

@@ -27,6 +27,7 @@ type luaHost struct {
 	bodies map[string]*lua.FunctionProto // the compiled scripts by SHA-1; nil for a script that miniredis must run
 }
 
+// newLuaHost returns an interpreter whose scripts can call the commands of server s.
 func newLuaHost(s *server.Server) *luaHost {
 	h := &luaHost{server: s, reply: &bytes.Buffer{}, bodies: map[string]*lua.FunctionProto{}}
 	h.calls, h.reader = server.NewPeer(bufio.NewWriter(h.reply)), bufio.NewReader(h.reply)
@@ -167,6 +168,7 @@ func (h *luaHost) command(protected bool) lua.LGFunction {
 	}
 }
 
+// luaOf converts a Redis reply to the value that a script gets from redis.call.
 func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	switch r := reply.(type) {
 	case nil:
@@ -192,6 +194,7 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	}
 }
 
+// writeLua sends a script's result to the client as a Redis reply.
 func writeLua(p *server.Peer, value lua.LValue) {
 	if lua.LVIsFalse(value) { // nil is false too
 		p.WriteNull()

@@ -11,7 +11,8 @@ import (
 // messages decides whether a published message arrives immediately, late, twice or never. Messages
 // can get lost, because Redis delivers them at most once.
 //
-// Only copiesFor locks mu, because all goroutines are blocked while the other methods run.
+// sink.Write calls copiesFor for each message. The steps of a schedule call the other methods while
+// all goroutines are blocked, so only copiesFor locks mu.
 type messages struct {
 	mu   sync.Mutex
 	as   schedule.Kind // the current step's kind if it disturbs messages; 0 for normal delivery
@@ -55,8 +56,8 @@ func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers the delayed messages for the connections that satisfy fits, and returns their
-// number.
+// arrive delivers the delayed messages of the connections for which fits returns true. It returns
+// the number of these messages.
 func (m *messages) arrive(fits func(*conn) bool) int {
 	before := len(m.held)
 	m.held = slices.DeleteFunc(m.held, func(h heldMessage) bool {

@@ -300,6 +300,8 @@ func (w *world) row() order.Order {
 	return o
 }
 
+// judgeGrant checks an actor's new grant against all other actors that have the lock. It compares
+// their fencing tokens, leases and beliefs.
 func (o *oracle) judgeGrant(a *actor) {
 	for _, b := range o.world.actors {
 		if b == a || !b.granted {
@@ -383,6 +385,8 @@ func (c *call) answerLocked() {
 	c.actor.inst.rivals |= c.waiters
 }
 
+// judgeClaim checks the ledger after an actor's claim has succeeded. It looks for a second winner,
+// a stale fencing token, and a write after the lease expired.
 func (o *oracle) judgeClaim(a *actor) {
 	ledger := o.world.ledger()
 	if check.CountGrabs(ledger, o.cluster.Stock).DoubleGrabs > 0 {

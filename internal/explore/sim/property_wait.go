@@ -10,7 +10,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// waitOracle checks how long and in which order the actors wait for the lock.
+// waitOracle checks how long and in which order the actors wait for the lock. oracle calls it for
+// each event, and execution for each step that lets time pass.
 type waitOracle struct {
 	cluster  *Cluster
 	world    *world

@@ -43,6 +43,8 @@ func (c *Cluster) Replay(steps []schedule.Step) (r Record, err error) {
 	return r, err
 }
 
+// moment describes the state after a step of the replay. made is false if the step was impossible
+// and had no effect.
 func (x *execution) moment(s schedule.Step, made bool) Moment {
 	slices.Sort(x.gate.did) // an instance's simultaneous calls have no defined order
 	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.findings.steps}

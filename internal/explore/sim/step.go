@@ -225,6 +225,8 @@ func (w *world) reaches(inst *instance, target string) {
 // would choose one at random.
 const offset = 17 * time.Nanosecond
 
+// begin starts an actor's grab in a new goroutine. It returns false if the actor has begun already
+// or is paused.
 func (x *execution) begin(a *actor) bool {
 	if a.begun || a.paused() {
 		return false

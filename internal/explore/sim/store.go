@@ -32,6 +32,7 @@ func (w *world) storeOf(inst *instance) order.Store {
 	})
 }
 
+// textOfCall describes a database call and its result, for the reports.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

@@ -203,6 +203,8 @@ func (s *zkServer) endLocked(session *zkSession) {
 	}
 }
 
+// requestLocked executes a client's request and sends the reply. If the client is to lose the
+// reply, it closes the connection instead.
 func (s *zkServer) requestLocked(c *zkConn, r *juteReader) {
 	xid, op := r.int(), r.int()
 	c.session.renew()
@@ -236,6 +238,8 @@ func (s *zkServer) requestLocked(c *zkConn, r *juteReader) {
 	}
 }
 
+// carryOutLocked executes a request. It returns the reply's body and error code, and a text that
+// describes both.
 func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReader) (body jute, code int32, said string) {
 	switch op {
 	case zkCreate, zkCreateContainer:
