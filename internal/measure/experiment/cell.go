@@ -107,6 +107,8 @@ type measured struct {
 	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one
 }
 
+// measure runs one cell. It opens the orders, sends the load, waits until no grab is in flight, and
+// audits the result. m.invalid says why if the measurement proves nothing.
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	m.noExpiry = w.cfg.Target.NoExpiry
 	au := w.auditor()

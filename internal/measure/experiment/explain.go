@@ -69,6 +69,8 @@ func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	return check.Overlaps(catalog.Filter(e.Record.Holds, func(h check.Hold) bool { return h.Order == id }), s.Excludes)
 }
 
+// explain returns a timeline for each failed order. It builds them from the recorded events, which
+// it reads again from the event files.
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {
 	timelines := map[int64]check.Timeline{}
 	if len(failures) == 0 || e.Record == nil {

@@ -303,6 +303,8 @@ type reply struct {
 	result  *load.ResultError // why a result that comes later is missing; nil if it is not
 }
 
+// ask sends one grab to the instance, and stores the answer and its meaning in p. question
+// describes the grab for the user.
 func (i inspector) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) reply {
 	a, m, err := in.Ask(ctx, id, driver)
 	h := reply{status: a.Status, outcome: m.Outcome, text: strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}

@@ -52,6 +52,7 @@ type runner struct {
 	ran   float64 // seconds that the run took before it was resumed; 0 for a new run
 }
 
+// newRunner returns a runner for cfg, with an empty run. The runner calls save to store the run.
 func newRunner(cfg Config, save func(*Run) error) *runner {
 	cfg.deadline = time.Now().Add(cfg.BudgetTotal)
 	r := &runner{
@@ -239,6 +240,8 @@ func (r *runner) serves(n int) lock.Backend {
 	return r.needs &^ coordinators
 }
 
+// runAll runs all cells that are left. The cells without a fault come first, one after the other.
+// The cells with a fault then run in parallel.
 func (r *runner) runAll(ctx context.Context) error {
 	faultless, faulty := r.left()
 	if len(faultless)+len(faulty) == 0 && r.cfg.Resume == nil {

@@ -170,6 +170,8 @@ func (s *strike) sendAffected(ctx context.Context) error {
 // serviceArrives is how long a service may take to reconnect after a fault.
 const serviceArrives = 10 * time.Second
 
+// releaseAffected ends the holds of the affected drivers, so that these drivers continue under the
+// fault.
 func (s *strike) releaseAffected(ctx context.Context) error {
 	if s.in.prepared.Loses {
 		if err := s.holds.loseReplies(ctx, s.contests); err != nil {
