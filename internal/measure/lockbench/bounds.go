@@ -84,6 +84,8 @@ func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	})
 }
 
+// bounds judges each bound against the measured figures. It leaves out bounds whose case or figure
+// was not measured.
 func (r *Result) bounds() []BoundRow {
 	rows := []BoundRow{}
 	for _, b := range bounds {

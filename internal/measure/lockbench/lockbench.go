@@ -92,6 +92,7 @@ type benchmark struct {
 	first int64 // ID of the first order; the workers lock this order and those after it
 }
 
+// open starts the servers, creates the orders and starts the worker processes.
 func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	for _, s := range res.subjects {
 		b.cfg.Stack.Needs |= s.Needs

@@ -123,6 +123,8 @@ func (r *Result) series(strategy, name string) []Slice {
 	return catalog.Filter(r.Slices, func(s Slice) bool { return s.Strategy == strategy && s.Case == name })
 }
 
+// row combines the rounds of one subject and case. Most figures are medians over the rounds. Waits
+// are percentiles over all rounds, and violations are sums.
 func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	row := Row{Figures: Figures{Strategy: subject.Name, Case: c.Name}, Peer: subject.Peer, Rounds: len(of)}
 	ops := median(of, opsPerS)

@@ -43,6 +43,7 @@ type Slice struct {
 	waits []float64 // the wait before each acquisition, in ms
 }
 
+// measure computes the figures of one subject in one case and round from its trace.
 func measure(round int, t trace, subject Subject) Slice {
 	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
 	s := Slice{Round: round, Seconds: t.span.Seconds(), Figures: Figures{Strategy: subject.Name, Case: t.Name, Acquisitions: len(holds)}}
