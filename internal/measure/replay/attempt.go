@@ -39,6 +39,7 @@ func (e neverError) Error() string { return string(e) }
 
 func impossible(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
+// attempt replays the schedule once, on a new order.
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	t := &attempt{replayer: r, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
 	if t.order, err = r.store.Create(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {

@@ -98,6 +98,8 @@ type replayer struct {
 // grabTimeout is longer than any schedule.
 const grabTimeout = 10 * time.Minute
 
+// open starts the servers and the service's instances. The caller must run the closers even after
+// an error.
 func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	r := &replayer{Config: cfg, servers: map[string]*redis.Client{}, clock: history.Clock}
 	if r.stack, err = stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: cfg.Strategy.Needs}); err != nil {
