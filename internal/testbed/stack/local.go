@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// startLocal starts the required servers on this machine in parallel. It stores their addresses and
+// versions in s.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	progs, err := findPrograms(cfg.Needs, cfg.Postgres)
 	if err != nil {
@@ -119,6 +121,8 @@ func (s *Stack) serve(ctx context.Context, srv server, at string) (addr string, 
 // ErrPortTaken means that a server or an instance cannot start, because its port is in use.
 var ErrPortTaken = errors.New("another process uses its port")
 
+// serveAt starts a server at addr and waits until it is ready. It returns ErrPortTaken if another
+// process uses the port.
 func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serverInfo, err error) {
 	args, err := srv.args(addr)
 	if err != nil {

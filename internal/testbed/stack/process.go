@@ -46,6 +46,8 @@ func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string)
 	return p, s.spawn(ctx, p, exe, args, env)
 }
 
+// spawn finds the program exe and starts it as process p. Its error messages say how the user can
+// make the program start.
 func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []string) error {
 	path, err := exec.LookPath(exe)
 	if err != nil {
@@ -67,6 +69,8 @@ func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []s
 	return nil
 }
 
+// start starts cmd as process p in a process group of its own. The process appends its output to
+// p.log.
 func (s *Stack) start(p *Process, cmd *exec.Cmd, env []string) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

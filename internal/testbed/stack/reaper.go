@@ -62,6 +62,8 @@ type reaper struct {
 	answers *bufio.Reader  // its standard output
 }
 
+// startReaper starts the reaper as a separate process, and waits until the reaper reports that it
+// is ready.
 func startReaper() (r *reaper, err error) {
 	if self == "" {
 		return nil, errNot

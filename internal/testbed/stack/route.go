@@ -25,8 +25,8 @@ func (h Heals) All() error {
 	return errors.Join(catalog.Map(h, func(heal Heal) error { return heal() })...)
 }
 
-// Route is a proxy between a client and a server. It can have one fault at a time. It is safe for
-// concurrent use.
+// Route is a proxy between a client and a server. Package fault calls its methods to inject network
+// faults, one at a time. It is safe for concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where the route listens

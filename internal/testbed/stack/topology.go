@@ -66,6 +66,8 @@ func downAfter(lagged time.Time) time.Duration {
 	return max(masterDown, time.Since(lagged)/7)
 }
 
+// startTopology starts a Redis Cluster, or a Redis master with a replica and Sentinels, and stores
+// the addresses in s.
 func (s *Stack) startTopology(ctx context.Context, exe string, kind catalog.Topology) error {
 	t := &Topology{Kind: kind, s: s, exe: exe, name: topologyMaster}
 	masters, sentinels := clusterMasters, 0
@@ -94,6 +96,7 @@ func addrsOf(members []*member) []string {
 	return catalog.Map(members, func(m *member) string { return m.addr })
 }
 
+// start starts all servers of the topology, and then forms the cluster or starts the Sentinels.
 func (t *Topology) start(ctx context.Context) error {
 	if err := t.startEach(ctx, t.nodes, t.node); err != nil {
 		return err
@@ -317,6 +320,8 @@ func (t *Topology) MoveSlots(ctx context.Context, keys []string) error {
 	return t.moveSlots(ctx, keys, t.nodes[1])
 }
 
+// moveSlots moves the slots that contain keys to the server to. It returns after every server knows
+// the new owner.
 func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) error {
 	slots := map[int]bool{}
 	err := t.on(to, func(c *redis.Client) error {
