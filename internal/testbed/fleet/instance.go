@@ -77,6 +77,8 @@ func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1
 // Process returns the process of the instance, or nil before its first start.
 func (in *Instance) Process() *stack.Process { return in.proc }
 
+// equip makes the instance run with the setup u. It keeps a running process if the command line and
+// environment stay the same, and otherwise starts a new one.
 func (in *Instance) equip(ctx context.Context, u Setup) error {
 	if err := in.connect(u); err != nil {
 		return err
@@ -211,6 +213,7 @@ const Command = "instance"
 // firstStrategy is a new instance's locking strategy. It must work without lock servers.
 const firstStrategy = "none"
 
+// arguments returns the command line of one of our own instances for the setup u.
 func (in *Instance) arguments(u Setup) []string {
 	to := in.servers(u)
 	cfg := in.fleet.cfg

@@ -99,7 +99,8 @@ func (n *naming) nameTokens(text string) string {
 	return n.nameToken(strings.Join(words, " "))
 }
 
-// nameToken returns the name of a key or a request. Several names may fit, so it chooses the most exact one.
+// nameToken returns the name of a key or a request. Several names may fit, so it chooses the most
+// specific one.
 func (n *naming) nameToken(text string) string {
 	best := ""
 	for name, pattern := range n.tokened {

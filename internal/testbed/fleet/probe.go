@@ -174,6 +174,8 @@ func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.M
 	return in.ask(ctx, callTimeout, id, driver)
 }
 
+// ask sends a grab for an order and a driver. It returns the answer, and what the rules say about
+// it.
 func (in *Instance) ask(ctx context.Context, within time.Duration, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

@@ -341,6 +341,8 @@ func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	return nil
 }
 
+// migrate runs one migration step. The step is an SQL statement, a command, or a first start of the
+// service.
 func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
 	switch {
 	case m.statement != "":
