@@ -238,6 +238,8 @@ func ReadExpectations(path string) ([]Expectation, error) { return read(path, pa
 
 var verdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.Stuck), string(catalog.Unknown)}
 
+// parseExpectations parses the expected verdicts of a YAML file. A strategy has either one verdict
+// or one for each fault.
 func parseExpectations(text []byte) ([]Expectation, error) {
 	strategies, err := parseYAML(text)
 	if err != nil {

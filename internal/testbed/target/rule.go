@@ -111,6 +111,8 @@ var (
 	operatorPattern = regexp.MustCompile(`^(?:==|!=|!~|~)`)
 )
 
+// parseTerm parses the next term of a rule: a status, tests, or both, connected by &. rest is the
+// text after the term.
 func parseTerm(text string) (t term, rest string, err error) {
 	if !partPattern.MatchString(text) {
 		if t, text, err = parseStatus(text); err != nil || !strings.HasPrefix(text, "&") {

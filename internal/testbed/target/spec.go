@@ -133,6 +133,7 @@ func parseOpening(texts []string) (*Opening, error) {
 // openingPattern matches METHOD PATH BODY. Only the path is required.
 var openingPattern = regexp.MustCompile(`(?s)^(?:([^ /][^ ]*) +)?(/[^ ]*)(.*)$`)
 
+// call parses an HTTP call of the form METHOD PATH BODY -> ID into o. Only the path is required.
 func (o *Opening) call(text string) (err error) {
 	id := ownFirstID
 	if i := strings.LastIndex(text, openingArrow); i >= 0 {
