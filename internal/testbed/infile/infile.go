@@ -1,4 +1,5 @@
-// Package infile reads files that users provide, up to a size limit.
+// Package infile reads files that users provide, up to a size limit. So a huge or endless file
+// cannot fill the memory.
 package infile
 
 import (
