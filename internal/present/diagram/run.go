@@ -167,6 +167,8 @@ func (b *builder) grab(t *track, e history.Event, now float64) {
 	}
 }
 
+// acquire draws an event of an attempt to acquire the lock on the driver's track. now is the
+// event's position on the time axis.
 func (b *builder) acquire(t *track, e history.Event, now float64) {
 	switch e.Kind {
 	case history.Invoke:

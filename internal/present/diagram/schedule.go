@@ -39,6 +39,7 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 // at returns the position of step i's middle on the time axis.
 func at(i int) float64 { return float64(i) + 0.5 }
 
+// rowOf returns an actor's row of the drawing, with the spans and marks that the moments show.
 func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
 	r := Row{Name: a.Name}
 	if a.As != "" {
