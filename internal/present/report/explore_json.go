@@ -97,6 +97,7 @@ func ExploredJSON(w io.Writer, e Exploration) error {
 	return encode(w, doc)
 }
 
+// resultJSON returns the JSON form of one strategy's result.
 func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 	doc := exploredJSON{
 		Strategy: r.Strategy, Guard: r.Guard, Verdict: r.Verdict, Expected: orNull(string(r.Expected)), Reason: r.Reason,

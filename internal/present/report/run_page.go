@@ -153,6 +153,7 @@ func (d *runData) mode(id string) {
 	}
 }
 
+// cell returns the data from which the page draws one cell.
 func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	data := cellData{
 		ID: c.Name().String(), Verdict: c.Verdict, Sentence: catalog.Capital(say("cell", c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},

@@ -102,6 +102,8 @@ func notes(run *experiment.Run, cells []experiment.Cell) []string {
 	return grouped.lines(" is ", " are ")
 }
 
+// facts returns all that the report says about a cell besides its verdict: the reason, the findings
+// and the failures.
 func facts(c experiment.Cell, cfg experiment.RunConfig) []string {
 	var facts []string
 	if c.Reason != "" {
