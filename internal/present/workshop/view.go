@@ -113,6 +113,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	return v, nil
 }
 
+// question returns question i of an exercise, together with the answers so far.
 func (s *Session) question(e Exercise, i int) (Asked, error) {
 	q, a, f := e.Questions[i], s.Progress.stateOf(e).Answers[i], s.Progress.stateOf(e).Facts
 	asked := Asked{
