@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// summary describes the state of the orders. alarm is true if any order was oversold: sold more
-// often than it has units. The page translates the text.
+// summary describes the state of the orders, in a text that the page translates. alarm is true if
+// any order was oversold: sold more often than it has units. state.tick calls summary.
 func summary(s Settings, tiles []Tile, sums totals) (text string, alarm bool) {
 	won, several := 0, false
 	var double *Tile // the last oversold order
