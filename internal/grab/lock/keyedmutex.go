@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A keyedMutex has one mutex for each key in use. The zero value is ready to use.
+// A keyedMutex has one mutex for each key in use. Lockers use it to let only one client per key and
+// process wait for the server. The zero value is ready to use.
 type keyedMutex struct {
 	mu    sync.Mutex
 	byKey map[string]*slot // only keys that are locked or awaited

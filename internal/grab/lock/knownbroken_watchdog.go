@@ -28,6 +28,8 @@ func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (lease Leas
 	return lease, nil
 }
 
+// try tries once to acquire the lock. The deliberate mistake: it starts the renewals first, and
+// lets them continue after an error.
 func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease, bool, error) {
 	lease := l.lease(key)
 	lease.renewer = l.renewers.start(ctx, time.Now().Add(l.env.TTL), l.env.TTL, lease.renew)

@@ -19,8 +19,8 @@ const (
 	reconnectPause = 100 * time.Millisecond
 )
 
-// A notifier wakes waiters when Redis publishes that a lock is free. All locks share one
-// connection, and each lock has one channel.
+// A notifier wakes the waiters of the strategy watchdog when Redis publishes that a lock is free.
+// All locks share one connection, and each lock has one channel.
 //
 // A message wakes one waiter, because only one client can take the lock. If that waiter leaves
 // without checking the lock, it wakes the next one. A confirmed subscription wakes all waiters,

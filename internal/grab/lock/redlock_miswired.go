@@ -69,6 +69,7 @@ type miswiredLease struct {
 	entries []entry
 }
 
+// try tries once to acquire the lock at all nodes. If it cannot, it removes its entries again.
 func (l *miswiredLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &miswiredLease{token: l.env.Token()}
 	for i, node := range l.nodes {

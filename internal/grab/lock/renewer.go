@@ -85,6 +85,7 @@ func (r *renewer) isLost() bool {
 	return IsClosed(r.lost)
 }
 
+// run renews the lease again and again, until the lease is lost or the renewals are stopped.
 func (r *renewer) run(ttl time.Duration, renew renewal) {
 	end := r.end
 	told, _ := r.ctx.Value(renewalKey{}).(func(time.Time))
