@@ -7,6 +7,8 @@ import (
 	"grablab/internal/catalog"
 )
 
+// fenceMonotone checks that the fencing tokens of each order only increase. Judge calls it through
+// the table checkers.
 func fenceMonotone(e Evidence) Verdict {
 	if e.Record == nil {
 		return unknown("the fencing tokens were not recorded")

@@ -8,6 +8,8 @@ import (
 	"grablab/internal/catalog"
 )
 
+// holdersExclusive checks that no two drivers held an order's lock at the same time. Judge calls it
+// through the table checkers.
 func holdersExclusive(e Evidence) Verdict {
 	switch {
 	case e.Foreign && e.Record == nil:

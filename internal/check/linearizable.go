@@ -8,6 +8,8 @@ import (
 	"grablab/internal/catalog"
 )
 
+// linearizable checks that each order's grabs fit a sequence in which only the first ones win.
+// Judge calls it through the table checkers.
 func linearizable(e Evidence) Verdict {
 	if e.Record == nil {
 		return unknown("the grabs were not recorded")

@@ -8,6 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
+// oneWinner checks that no order has more winners than units. If there is no ledger, it counts the
+// promised wins instead. Judge calls it through the table checkers.
 func oneWinner(e Evidence) Verdict {
 	switch {
 	case e.FromAnswers:

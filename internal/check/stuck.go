@@ -6,6 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
+// stuckOrder checks that a new driver got a final answer for every order. Judge calls it through
+// the table checkers.
 func stuckOrder(e Evidence) Verdict {
 	switch {
 	case len(e.Stuck) > 0: // this determines the verdict even if other test grabs were inconclusive

@@ -139,6 +139,8 @@ type builder struct {
 	holds  []Hold
 }
 
+// newBuilder returns a builder with the events of the order in c, and with the claims that the
+// ledger confirms.
 func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	b := &builder{Case: c}
 	scan := Scan{UntilClaim: c.UntilClaim}

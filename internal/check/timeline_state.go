@@ -30,6 +30,7 @@ type insider struct {
 	died        bool
 }
 
+// apply updates the state with the next event.
 func (s *orderState) apply(e history.Event) {
 	a := actorOf(e)
 	for i, x := range s.inside {
