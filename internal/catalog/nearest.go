@@ -12,8 +12,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint suggests a known word for an unknown one, as in "; did you mean crash?". If no known word is
-// similar enough, it returns otherwise.
+// Hint returns the end of an error message about an unknown word, such as "; did you mean crash?".
+// If no known word is similar enough, it returns otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
