@@ -13,7 +13,8 @@ const (
 	maxLine = 64 << 10
 )
 
-// parse decodes a line of an event file. It returns an error if the line contains no event.
+// parse decodes a line of an event file. It returns an error if the line contains no event. Decode
+// calls it for each line.
 func parse(line []byte) (Event, error) {
 	var e Event
 	if len(line) > maxLine {
