@@ -240,6 +240,8 @@ const (
 	migrateTimeout = 2 * time.Minute
 )
 
+// openStore connects to the database and creates missing tables. It counts the statements in
+// statements.
 func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *slog.Logger) (*order.SQL, error) {
 	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -327,6 +329,7 @@ func isLoopback(addr net.Addr) bool {
 // winner and release the lock.
 const unlockTimeout = 20 * time.Second
 
+// serve answers requests until ctx ends. It then finishes the requests in flight.
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           h,
