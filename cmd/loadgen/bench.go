@@ -87,6 +87,7 @@ func (s *benchSettings) leaveOut() {
 	})
 }
 
+// execute runs the benchmark, and prints and stores its result.
 func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	s.Log, s.TTY = announce(s.Seed, s.format != "text", s.quiet, stdout, stderr)
 	out, err := newFolder(s.out, "bench", time.Now())

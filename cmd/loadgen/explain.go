@@ -32,6 +32,7 @@ type explainer struct {
 	find func(name string) (explanation, bool)
 }
 
+// explainers returns one explainer for each kind of name that the explain command knows.
 func explainers() []explainer {
 	one := func(s lock.Strategy) []string { return []string{s.Name} }
 	return []explainer{
@@ -225,6 +226,8 @@ func explainProperty(p catalog.Property) explanation {
 	}}
 }
 
+// explainStrategy returns the explanation of a strategy, including the faults under which the
+// strategy is expected to fail.
 func explainStrategy(st lock.Strategy) explanation {
 	under := func(v catalog.Verdict) string {
 		return flags.Join(catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return expectedInRun(st, f) == v }))

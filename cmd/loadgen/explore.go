@@ -159,6 +159,7 @@ func parseSeconds(text string) (float64, error) {
 	return d.Seconds(), err
 }
 
+// execute searches the schedules of the chosen strategies, and prints and stores the results.
 func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	results, err := s.explore(ctx, stderr)
 	if len(results) == 0 && err != nil {

@@ -339,6 +339,8 @@ func parsePIDs(text string) ([]int, error) {
 	return pids, nil
 }
 
+// parseTargets parses the value of -targets: either a list of base URLs, or one source that finds
+// all instances.
 func parseTargets(text string) ([]string, error) {
 	list, err := flags.List(text)
 	if err != nil {

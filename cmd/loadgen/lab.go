@@ -54,6 +54,7 @@ func parseLab(args []string) (*labSettings, error) {
 // searchSeconds is the time limit for each search that a user starts on the web page.
 const searchSeconds = 20.0
 
+// execute serves the lab until the user ends it.
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	exe, err := os.Executable()
 	if err != nil {
