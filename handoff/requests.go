@@ -191,6 +191,8 @@ func (c *combiner) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
+// ProcessHook sends up to maxDirect scripts at once, each with a round trip of its own. It collects
+// further scripts in a batch.
 func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	ours := func(arg any) bool { _, ok := arg.(*argument); return ok }
 	return func(ctx context.Context, cmd redis.Cmder) error {
