@@ -114,6 +114,7 @@ func (service Target) budget(end time.Time) time.Duration {
 	return limit
 }
 
+// config converts the target's fields to the settings of a run, and checks them.
 func (service Target) config() (experiment.Config, error) {
 	cfg := experiment.Defaults(experiment.Scenarios[0].Name)
 	cfg.Instances, cfg.Seed, cfg.Together = len(service.URLs), uint64(time.Now().UnixNano()), true
