@@ -52,6 +52,8 @@ func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	return overlaps(catalog.Map(holds, func(h Hold) Span { return h.Span }), excludes)
 }
 
+// overlaps sorts spans and returns an overlap for each span that begins before an earlier span of
+// the same group ends.
 func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	slices.SortFunc(spans, func(a, b Span) int {
 		// If two spans begin at the same time, the shorter one comes first.
