@@ -66,6 +66,8 @@ func printActors(s Schedule) string {
 	})
 }
 
+// parseActors parses actors such as A@1, or C@2/A for an actor that repeats the driver of A, and
+// adds them to s.
 func parseActors(s *Schedule, words string) error {
 	if words == "" {
 		return errors.New("the line must name at least one actor, such as A@1")

@@ -145,6 +145,8 @@ func subject(word string) string {
 // still match.
 var errOtherForm = errors.New("another form")
 
+// parse parses the words of a step that has this form. It returns errOtherForm if the step has
+// another form.
 func (f form) parse(words []string) (Step, error) {
 	pattern := f.words()
 	if len(words) == 0 || len(pattern) != len(words) {

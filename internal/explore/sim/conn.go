@@ -72,6 +72,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 }
 
+// command runs a client's command. It puts a SUBSCRIBE, and all commands after it, into the queue
+// until the simulation lets the SUBSCRIBE run.
 func (c *conn) command(args []string) {
 	command := strings.ToLower(args[0])
 	c.mu.Lock()

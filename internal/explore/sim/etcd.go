@@ -170,6 +170,7 @@ func (s *etcdServer) deleteLocked(key string, revision int64) {
 	s.history = append(s.history, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: gone})
 }
 
+// txnLocked executes a transaction, or refuses it as a whole. It supports no comparisons.
 func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if len(r.Compare) > 0 {
 		return nil, errUnknownToEtcd(r.Compare)

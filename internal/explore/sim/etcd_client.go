@@ -240,6 +240,7 @@ func etcdWords(request any) []any {
 	}
 }
 
+// textOfEtcd describes a request and its reply, for the reports. words describe the request.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

@@ -297,6 +297,7 @@ func textOfZK(verb, path string, code int32, answer string) string {
 	return verb + " " + path + ": " + answer
 }
 
+// createLocked creates a node as a real server does. It returns the node's path, or an error code.
 func (s *zkServer) createLocked(session int64, path string, data []byte, mode int32) (made string, code int32) {
 	parent, ok := s.nodes[parentOf(path)]
 	if !ok {
@@ -405,6 +406,8 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
+// state adds the server's state to the fingerprint f, so that the search can recognize equal
+// states.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
