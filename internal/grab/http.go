@@ -62,6 +62,7 @@ type api struct {
 	http HTTPConfig
 }
 
+// routes returns the handler for all paths of the API.
 func (a api) routes() *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
@@ -150,6 +151,7 @@ func (a api) grab(c *gin.Context) {
 	c.JSON(ans.Status, ans)
 }
 
+// readGrab reads a grab's parameters from the path, the query and the body.
 func (a api) readGrab(c *gin.Context) (Request, error) {
 	req := Request{Strategy: c.Query("strategy")}
 	if req.Strategy != "" {
@@ -225,6 +227,7 @@ type OrdersView struct {
 	Stock   int   `json:"stock,omitempty"` // units per order; absent if 1
 }
 
+// open creates the number of orders that the body asks for.
 func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 	body := struct {
 		Count int `json:"count"`

@@ -107,6 +107,8 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 	return built.(*guardedLock), err
 }
 
+// build creates the locker of a strategy. It returns an error if the guard or the instance's
+// servers do not suit the strategy.
 func (s *Service) build(name string) (*guardedLock, error) {
 	st, err := s.cfg.Find(name)
 	if err != nil {

@@ -49,6 +49,7 @@ func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Durat
 	return wait - time.Since(began), unlock, err
 }
 
+// fill locks the slot. It returns ErrBusy if it cannot do so within wait.
 func (s *slot) fill(ctx context.Context, wait time.Duration) error {
 	select {
 	case s.full <- struct{}{}:

@@ -45,6 +45,8 @@ func setStamp(replace redisKeyCall, unit time.Duration) redisKeyCall {
 	}
 }
 
+// stamp tries to set the key, which contains the lease's end. If the key is stored but its end is
+// past, it calls replace.
 func (l *redisKeyLease) stamp(ctx context.Context, replace redisKeyCall) (bool, error) {
 	for {
 		if ok, err := setForever(ctx, l); ok || err != nil {
