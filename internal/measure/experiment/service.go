@@ -36,6 +36,7 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	return needs
 }
 
+// open starts the user's service and prepares its database.
 func (startedService) open(ctx context.Context, w *worker, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {

@@ -22,6 +22,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
+// open connects to the running instances, and takes their settings over.
 func (runningTargets) open(ctx context.Context, w *worker, _ int) (err error) {
 	t := w.cfg.Target
 	if w.fleet, err = fleet.Attach(ctx, t); err != nil {

@@ -72,6 +72,7 @@ func (r *Result) printBounds(w io.Writer) error {
 	return tw.Flush()
 }
 
+// columns returns the headings and figures of a row in the table of case c.
 func columns(row Row, c Case) (heads, texts []string) {
 	add := func(head, text string) { heads, texts = append(heads, head), append(texts, text) }
 	add("", fmt.Sprintf("%-18s", row.Strategy))

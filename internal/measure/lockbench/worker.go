@@ -93,6 +93,7 @@ func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	return 0
 }
 
+// serve executes the parent process's calls on socket until the connection ends.
 func serve(socket string) error {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
