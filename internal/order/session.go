@@ -76,6 +76,8 @@ func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) e
 // beginLimit limits how long a transaction waits for a database that another process has locked.
 const beginLimit = 10 * time.Second
 
+// begin starts a transaction unless one is running. On SQLite, it repeats the statement while the
+// database is busy.
 func (x *session) begin(ctx context.Context) error {
 	switch {
 	case x.dead != nil:
