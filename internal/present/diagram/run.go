@@ -205,6 +205,8 @@ func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	}
 }
 
+// claim draws the result of a driver's write. It marks a write as the second win if the order has
+// no unit left.
 func (b *builder) claim(t *track, e history.Event, now float64) {
 	written := e.Kind == history.OK ||
 		e.Kind == history.Info && slices.ContainsFunc(b.Rows, func(r check.Row) bool { return r.Driver == e.Driver && r.Instance == e.Instance && r.Token == e.Token })

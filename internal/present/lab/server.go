@@ -234,6 +234,7 @@ func (l *Lab) drawing(r *http.Request) (any, error) {
 	return diagram.OfRun(run), nil // this takes a while, so the state is not locked
 }
 
+// explore runs a search that the page requests. If the lab is busy, it returns errBusy.
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 	if !slices.Contains(slices.Concat(l.cfg.Own, lock.Names()), s.Strategy) {
 		return nil, fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)

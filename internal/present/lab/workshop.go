@@ -120,6 +120,7 @@ type drawing struct {
 	Handed bool `json:"handed"` // whether the diagram shows the file that the user submitted
 }
 
+// lesson returns an exercise of the workshop, with the drawings of its last run.
 func (l *lessons) lesson(r *http.Request) (any, error) {
 	s, e, err := l.session(r.FormValue("lang"), r.PathValue("n"))
 	if err != nil {

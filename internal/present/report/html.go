@@ -48,6 +48,7 @@ type pageOf struct {
 	script string
 }
 
+// write writes the page as a single HTML file that needs nothing from the network.
 func (p pageOf) write(w io.Writer) error {
 	data, err := json.Marshal(p.data) // Marshal escapes <, > and &
 	if err != nil {

@@ -86,6 +86,7 @@ func newHeatMap(run *experiment.Run) heatMap {
 // letsTwoIn reports whether the lock let two clients in at once.
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 
+// newHeatCell returns cell n of the heat map, with the marks that its verdict and findings need.
 func newHeatCell(n int, c experiment.Cell) *heatCell {
 	h := &heatCell{ID: c.Name().String(), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + say("cell", c)}
 	if n, _ := decidingCount(c); n > 0 {

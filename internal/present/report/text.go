@@ -73,6 +73,7 @@ func (t table) text(b *strings.Builder, gap int) {
 	}
 }
 
+// textRow writes a row of the table. A field may have several lines.
 func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	height := 1
 	lines := make([][]string, len(row))
