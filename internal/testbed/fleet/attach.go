@@ -177,6 +177,7 @@ func byName(strategies []Strategy) []Strategy {
 // Known reports whether the instances run grabsvc and have reported their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
+// checkStrategies returns an error if the instances cannot use one of the strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 {
 		return nil

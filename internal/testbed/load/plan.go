@@ -64,6 +64,7 @@ func (p *Plan) End() { p.ended.Store(true) }
 
 func (p *Plan) through(next http.RoundTripper) http.RoundTripper { return next }
 
+// take returns the next request of the plan. It returns false if the plan has ended.
 func (p *Plan) take() (Request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -50,6 +50,7 @@ admin.enableServer=false
 4lw.commands.whitelist=srvr
 `
 
+// zooKeeperServer describes how to start a ZooKeeper server whose files are in dir.
 func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	return server{
 		name: "zookeeper",

@@ -259,6 +259,8 @@ func decode(body []byte) (doc any, ok bool) {
 	return doc, err == io.EOF
 }
 
+// follow returns the JSON value at path in the value at. It returns false if there is no such
+// value.
 func follow(at any, path []step) (any, bool) {
 	for i, s := range path {
 		list, ok := at.([]any)

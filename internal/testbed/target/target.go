@@ -122,6 +122,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// prepare computes the fields that are the same for all requests.
 func (s *Shape) prepare() {
 	s.fixed = http.Header{}
 	if len(s.Body.parts) > 0 {

@@ -112,6 +112,7 @@ type tapped struct {
 // reply makes the tap's pending call to send return err. Only the first call of reply has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
+// start runs tap for a request in a new goroutine. The tap decides when the request may be sent.
 func (l *link) start(tap Tap, e Event) *tapped {
 	t := &tapped{sent: make(chan struct{}), replied: make(chan error, 1), ended: make(chan struct{})}
 	var send sync.Once
