@@ -51,6 +51,7 @@ func (s *initSettings) flags() []flags.Flag {
 	}, describingFlags()...)
 }
 
+// parseInit parses the command line of init. It refuses to overwrite an existing file.
 func parseInit(args []string) (*initSettings, error) {
 	s := &initSettings{out: "target.yaml", answers: keyValues{}, in: bufio.NewReader(stdin)}
 	line, err := flags.ParseFlags(s.flags(), args)

@@ -103,6 +103,7 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 	return orInterrupted(err, stderr, ": your progress is kept")
 }
 
+// run lists the exercises, shows a hint, or begins an exercise, depending on the command line.
 func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) error {
 	s, err := w.session(stdout, stderr)
 	if err != nil {
@@ -330,6 +331,7 @@ func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	return o, err
 }
 
+// doExplore runs the command explore for an exercise. It returns what the search found.
 func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	s, err := parseExplore(args)
 	if err != nil {
