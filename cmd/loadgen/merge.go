@@ -52,7 +52,7 @@ type foundShards struct {
 	args   []string // flags that all shards have in common
 	count  int
 	parts  []shard.Part
-	broken []string       // why folders have no result
+	broken []string       // for each folder without a result, the reason
 	lost   map[int]string // maps the number of each shard without a complete result to the reason
 	from   map[int]string // maps the number of each shard to its folder
 }

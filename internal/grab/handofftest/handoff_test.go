@@ -880,7 +880,7 @@ func TestManyKeys(t *testing.T) {
 		var held []*handoff.Lease
 		for i := range 3 {
 			key := fmt.Sprintf("held:{%d}", i)
-			for range i { // use some of the keys before
+			for range i { // use the second key once before, and the third key twice
 				use(key)
 			}
 			held = append(held, p.acquire(b.Context(), key))

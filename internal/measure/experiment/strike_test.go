@@ -179,8 +179,8 @@ func placeOf(h hold) string {
 	return h.At.String()
 }
 
-// TestBreakpointsAreRemoved checks that the end of an injection removes all breakpoints. Only in
-// the course Never, the calls of the affected instance must stay stopped.
+// TestBreakpointsAreRemoved checks that the end of an injection removes all breakpoints. If the
+// fault's course is Never, it must leave those of the affected instance, so that its calls stay stopped.
 func TestBreakpointsAreRemoved(t *testing.T) {
 	for course := fault.AfterHeal; course <= fault.HungUp; course++ {
 		removed := map[string]int{}
