@@ -36,33 +36,37 @@ const (
 // each time with a new order. Breakpoints stop the calls, so that the outcome does not depend on
 // timing.
 type injection struct {
+	w    *worker
+	cell *Cell
+
+	// These fields describe the test. They do not change after the first strike, except in a variation of the fault.
 	traits   traits
-	w        *worker
 	strategy lock.Strategy
 	fault    fault.Fault
 	trail    trail
 	points   []fault.Point
-	cell     *Cell
 	workload workload
-
-	prepared fault.Prepared
-	ttl      time.Duration // the TTL that the instances use now; longer while one of them restarts
-	spare    int64         // an order that appears in no result; a request for it shows whether a service works
-	began    time.Time
 	took     time.Duration // how long a grab takes, if the fault is injected at moments
+	first    int64         // id of the first order
+	began    time.Time
 
+	// These fields can change before each strike.
+	prepared      fault.Prepared
 	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance; they may swap roles
-	bursts        *load.Bursts
-	first         int64      // id of the first order
-	next          int        // how many orders are already in use
-	leaderMoves   bool       // whether each fault probably makes the other instance the leader
-	repeats       int        // how many injections into a service may still be repeated
-	contests      []*contest // the orders at which the fault was injected, or should have been
-	aimed         []*contest // orders whose locks must be on the Redis server that the fault hits
-	undisturbed   []*contest
-	stuck         map[int64]bool // orders that were stuck before the next injection, and whether the last probe was answered "busy"
-	responses     *responses
-	shown         []check.Pair // the winners that the ledger has named at any time
+	ttl           time.Duration   // the TTL that the instances use now; longer while one of them restarts
+	spare         int64           // an order that appears in no result; a request for it shows whether a service works
+	next          int             // how many orders are already in use
+	leaderMoves   bool            // whether each fault probably makes the other instance the leader
+	repeats       int             // how many injections into a service may still be repeated
+	aimed         []*contest      // orders whose locks must be on the Redis server that the fault hits
+
+	// These fields send the requests, and record what happens.
+	bursts      *load.Bursts
+	responses   *responses
+	contests    []*contest // the orders at which the fault was injected, or should have been
+	undisturbed []*contest
+	stuck       map[int64]bool // orders that were stuck before the next injection, and whether the last probe was answered "busy"
+	shown       []check.Pair   // the winners that the ledger has named at any time
 }
 
 // inject tests one strategy under a fault and returns the result with its verdict.
