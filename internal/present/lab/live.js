@@ -45,7 +45,7 @@ export function live(choices, ask) {
   };
   form.addEventListener("submit", (e) => {
     e.preventDefault();
-    chosen = 0;
+    [chosen, stopping] = [0, false]; // the page may have missed the end of the earlier run
     doing($("start"), "api/start", { strategy: form.strategy.value, guard: form.guard.value, fault: form.fault.value, rate: Number(form.rate.value), units: Number(form.units.value), slow: form.slow.checked });
   });
   let stopping = false; // requests still in flight when the user clicks end later
