@@ -149,11 +149,9 @@ func decidingPoints(c experiment.Cell) []experiment.Point {
 	return catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
 }
 
-func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v), "/", "") }
-
 // class returns the CSS classes for a test's table cell.
 func class(c experiment.Cell) string {
-	class := verdictClass(c.Verdict)
+	class := strings.ReplaceAll(string(c.Verdict), "/", "")
 	if letsTwoIn(c) {
 		class += " let-in"
 	}

@@ -88,19 +88,17 @@ func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusi
 
 // newHeatCell returns cell n of the heat map, with the marks that its verdict and findings need.
 func newHeatCell(n int, c experiment.Cell) *heatCell {
-	h := &heatCell{ID: c.Name().String(), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + say("cell", c)}
+	h := &heatCell{ID: c.Name().String(), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: class(c), Label: name(c) + ": " + say("cell", c)}
 	if n, _ := decidingCount(c); n > 0 {
 		h.Order += strconv.Itoa(n)
 	}
 	if letsTwoIn(c) {
-		h.Class += " let-in"
 		h.Lock = twoInside + overlapCount(c)
 	}
 	if orZero(c.NearMisses) > 0 && c.Verdict != catalog.NA {
 		h.Lock += refusedOne
 	}
 	if differs(c) {
-		h.Class += " surprise"
 		h.Lock += unexpected
 	}
 	return h
