@@ -11,7 +11,6 @@ import (
 
 	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/compare"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/target"
@@ -90,9 +89,6 @@ var parseCompare = parseShow(formatNames(compareFormats), 2, "compare: two runs 
 // compare prints how each run differs from the first one, and returns exitAssert if any of them is
 // worse.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
-	if i := slices.IndexFunc(s.names, isBenchmark); i >= 0 {
-		return flags.Usage("%s is a benchmark, but compare only compares runs: use the tool benchstat with the %s of both benchmarks", s.names[i], lockbench.BenchstatFile)
-	}
 	runs, err := s.runs()
 	if err != nil {
 		return err
@@ -108,13 +104,6 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 		return exitAssert
 	}
 	return nil
-}
-
-// isBenchmark reports whether a path is a bench.json, or a folder that has a bench.json but no run.json.
-func isBenchmark(path string) bool {
-	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
-	return filepath.Base(path) == lockbench.File && exists(path) ||
-		exists(filepath.Join(path, lockbench.File)) && !exists(filepath.Join(path, report.File))
 }
 
 func isFolder(path string) bool {
