@@ -117,8 +117,9 @@ func namedFolder(out string) (*folder, error) {
 	return f, nil
 }
 
-// takeFolder locks the folder, and creates it if necessary. Unlike namedFolder, it accepts a folder
-// with results. If it cannot create the folder, the error wraps flags.ErrUsage.
+// takeFolder locks the folder for this process, and creates it if necessary. Unlike namedFolder, it
+// accepts a folder with results. If it cannot create the folder, the error wraps flags.ErrUsage. It also
+// returns an error if another process uses the folder, or if the folder is not writable.
 func takeFolder(out string) (*folder, error) {
 	path, err := filepath.Abs(out)
 	f := &folder{path: path, made: !isFolder(path)}
@@ -128,30 +129,23 @@ func takeFolder(out string) (*folder, error) {
 	if err != nil {
 		return nil, flags.Usage("result folder: %w: name another folder with -out", err)
 	}
-	return f, f.claim()
+	name := filepath.Join(path, lockName)
+	f.lock = flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR))
+	switch free, err := f.lock.TryLock(); {
+	case err != nil:
+		return nil, fmt.Errorf("result folder: %w", err)
+	case !free:
+		owner, _ := os.ReadFile(name) // empty if the owner has not written its id yet
+		return nil, fmt.Errorf("result folder: %s is in use by %s: wait until it has ended, or use another folder", path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
+	}
+	owner := fmt.Sprintf("process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
+	_ = os.WriteFile(name, []byte(owner), 0o644) // some systems forbid writing to a locked file
+	return f, nil
 }
 
 // lockName is the name of the lock file in a result folder. The file contains the process id of the
 // owner.
 const lockName = ".loadgen.lock"
-
-// claim locks the result folder for this process. It returns an error if another process uses the
-// folder, or if the folder is not writable.
-func (f *folder) claim() error {
-	name := filepath.Join(f.path, lockName)
-	f.lock = flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR))
-	free, err := f.lock.TryLock()
-	if err != nil {
-		return fmt.Errorf("result folder: %w", err)
-	}
-	if !free {
-		owner, _ := os.ReadFile(name) // empty if the owner has not written its id yet
-		return fmt.Errorf("result folder: %s is in use by %s: wait until it has ended, or use another folder", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
-	}
-	owner := fmt.Sprintf("process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
-	_ = os.WriteFile(name, []byte(owner), 0o644) // some systems forbid writing to a locked file
-	return nil
-}
 
 // close unlocks the folder, and removes it if it is new and the run has not started. A second call
 // does nothing.
