@@ -197,10 +197,10 @@ func unchanged(text string) string { return text }
 
 // fields maps each placeholder, such as <actor>, to the Step field that it sets.
 var fields = map[string]field[Step]{
-	"<actor>":    fieldAt(func(s *Step) *string { return &s.Actor }, unchanged, parseActor),
-	"<phase>":    fieldAt(func(s *Step) *string { return &s.Phase }, unchanged, parsePhase),
+	"<actor>":    fieldAt(func(s *Step) *string { return &s.Actor }, unchanged, only(isActor, "an actor must be a capital letter, such as A")),
+	"<phase>":    fieldAt(func(s *Step) *string { return &s.Phase }, unchanged, only(isPhase, "the phase of a grab must be one of "+strings.Join(phases, ", "))),
 	"<n>":        fieldAt(func(s *Step) *int { return &s.N }, strconv.Itoa, parseCount),
-	"<target>":   fieldAt(func(s *Step) *string { return &s.Target }, unchanged, parseTarget),
+	"<target>":   fieldAt(func(s *Step) *string { return &s.Target }, unchanged, only(isServer, `this must be the name of a server, such as "redis", "redlock-2" or "db"`)),
 	"<instance>": fieldAt(func(s *Step) *int { return &s.Instance }, strconv.Itoa, parseCount),
 	"<duration>": fieldAt(func(s *Step) *time.Duration { return &s.Duration }, time.Duration.String, parseDuration),
 	"<jump>":     fieldAt(func(s *Step) *time.Duration { return &s.Duration }, signed, parseJump),
@@ -209,21 +209,20 @@ var fields = map[string]field[Step]{
 // phases lists the parts of a grab. Each call belongs to one of them.
 var phases = []string{"acquire", "read", "claim", "release", "renew"}
 
-func parseActor(word string) (string, error) {
-	if !isActor(word) {
-		return "", errors.New("an actor must be a capital letter, such as A")
+// only returns a function that accepts a word if valid returns true. Otherwise, the function returns an
+// error with the text in wrong.
+func only(valid func(string) bool, wrong string) func(string) (string, error) {
+	return func(word string) (string, error) {
+		if !valid(word) {
+			return "", errors.New(wrong)
+		}
+		return word, nil
 	}
-	return word, nil
 }
 
 func isActor(word string) bool { return len(word) == 1 && word[0] >= 'A' && word[0] <= 'Z' }
 
-func parsePhase(word string) (string, error) {
-	if !slices.Contains(phases, word) {
-		return "", fmt.Errorf("the phase of a grab must be one of %s", strings.Join(phases, ", "))
-	}
-	return word, nil
-}
+func isPhase(word string) bool { return slices.Contains(phases, word) }
 
 func parseCount(word string) (int, error) {
 	n, err := strconv.Atoi(word)
@@ -231,13 +230,6 @@ func parseCount(word string) (int, error) {
 		return 0, errors.New("this must be a whole number of 1 or more")
 	}
 	return n, nil
-}
-
-func parseTarget(word string) (string, error) {
-	if !isServer(word) {
-		return "", errors.New(`this must be the name of a server, such as "redis", "redlock-2" or "db"`)
-	}
-	return word, nil
 }
 
 // isServer reports whether a word can be a server's name, which begins with a lower-case letter.
