@@ -101,15 +101,11 @@ func repetitions(of func(experiment.Repetition) *float64, once func(experiment.C
 		if len(c.Repetitions) > 0 {
 			return experiment.ValuesOf(c.Repetitions, of)
 		}
-		return knownValues(once(c))
-	}
-}
-
-func knownValues(x *float64) []float64 {
-	if x == nil {
+		if x := once(c); x != nil {
+			return []float64{*x}
+		}
 		return nil
 	}
-	return []float64{*x}
 }
 
 // verdictText returns the verdicts on the orders and on the lock as text.
