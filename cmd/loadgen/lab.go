@@ -99,10 +99,6 @@ func (s *labSettings) search(ctx context.Context, worker []string, added []lock.
 
 // exploreCommand returns the command that repeats a search and finds the given failure.
 func (s *labSettings) exploreCommand(q lab.Search, f explore.Failure) string {
-	return fmt.Sprintf("%s -strategies %s -actors %d -faults %s -property %s", exploreCommandOf(s.file), q.Strategy, q.Actors, cmp.Or(joinFaults(q.Faults), "none"), f.Property)
-}
-
-// joinFaults joins the names of faults as the -faults flag expects them.
-func joinFaults(faults []catalog.Fault) string {
-	return catalog.Join(faults, ",", func(f catalog.Fault) string { return string(f) })
+	faults := catalog.Join(q.Faults, ",", func(f catalog.Fault) string { return string(f) })
+	return fmt.Sprintf("%s -strategies %s -actors %d -faults %s -property %s", exploreCommandOf(s.file), q.Strategy, q.Actors, cmp.Or(faults, "none"), f.Property)
 }
