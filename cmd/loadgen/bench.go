@@ -150,14 +150,8 @@ func caseNames() []string {
 }
 
 func parseCases(text string) ([]lockbench.Case, error) {
-	chosen, err := flags.Each(text, func(a, b string) bool { return a == b }, func(word string) ([]string, error) {
-		name, err := flags.OneOf(caseNames()...)(word)
-		return []string{name}, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return catalog.Filter(lockbench.Cases, func(c lockbench.Case) bool { return slices.Contains(chosen, c.Name) }), nil
+	chosen, err := parseNames(text, caseNames(), func(name string) string { return name })
+	return catalog.Filter(lockbench.Cases, func(c lockbench.Case) bool { return slices.Contains(chosen, c.Name) }), err
 }
 
 // parseSubjects parses a list of locks to measure, which may also contain the groups "ours",

@@ -163,9 +163,6 @@ func (f *folder) close() error {
 	return errors.Join(os.RemoveAll(unneeded), f.lock.Close())
 }
 
-// begin records that the run has started, so that close keeps the folder.
-func (f *folder) begin() { f.begun = true }
-
 const (
 	markdownFile = "report.md"
 	htmlFile     = "report.html"

@@ -54,7 +54,7 @@ func (s *runSettings) open() (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Out, s.Begin = out.path, out.begin
+	s.Out, s.Begin = out.path, func() { out.begun = true }
 	if s.Service != nil {
 		s.Stack.Logs = out.path
 	}
