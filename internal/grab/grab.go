@@ -200,7 +200,7 @@ var (
 	errUnknown     = errors.New("grab: may have happened")
 )
 
-// acquire is the grab's first phase. It acquires the lock, and records the result in the history.
+// acquire acquires the lock in the grab's first phase, and records the result in the history.
 func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	ctx, end := a.enter(ctx, tap.Acquire)
 	defer end()
@@ -287,8 +287,7 @@ func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Cont
 	}
 }
 
-// read is the phase that reads the order. It records in the history whether the order is still
-// open.
+// read reads the order, and records in the history whether the order is still open.
 func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error) {
 	ctx, end := a.enter(ctx, tap.Read)
 	defer end()

@@ -79,7 +79,7 @@ func trailOf(calls []control.Call, query string) trail {
 		case i > work:
 			part = tap.Renew // the call checks the lock a last time before the write
 		}
-		own := part == tap.Release && !unlocksOwn && usesKeyOf(c, acquiring) // whether the key is that of the lock, and not for example that of an event
+		own := part == tap.Release && !unlocksOwn && usesKeyOf(c, acquiring) // whether the call uses the lock's key, and not for example an event's key
 		if part == tap.Release && (all.release == nil || own) {
 			all.release, unlocksOwn = &control.Point{Phase: c.Phase, N: c.N}, own
 		}
