@@ -74,11 +74,14 @@ func Groups(pid int) []int {
 // Marked returns the processes that have this variable, written as NAME=VALUE, in the environment with which they
 // were started. Descendants inherit it, even if they have their own process group or session.
 func Marked(variable string) (pids []int) {
-	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range environments {
-		environment, _ := os.ReadFile(path) // fails if the process has ended, or belongs to another user
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if slices.Contains(strings.Split(string(environment), "\x00"), variable) && pid != os.Getpid() {
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		environment, _ := os.ReadFile("/proc/" + p.Name() + "/environ") // fails if the process has ended, or belongs to another user
+		if strings.Contains("\x00"+string(environment), "\x00"+variable+"\x00") {
 			pids = append(pids, pid)
 		}
 	}
