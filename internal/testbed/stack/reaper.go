@@ -255,8 +255,11 @@ const (
 func markOf(dir string) string { return "GRABLAB_STACK=" + dir }
 
 // endAll ends process groups, and the other processes of the run in dir, with SIGTERM, and then with SIGKILL if
-// necessary.
+// necessary. Usually there are none, because the parent has ended them all.
 func endAll(watched map[int]string, dir string) error {
+	if len(watched)+len(proc.Marked(markOf(dir))) == 0 {
+		return nil
+	}
 	signalAll(watched, dir, syscall.SIGTERM)
 	signalAll(watched, dir, syscall.SIGCONT) // a stopped process cannot end
 	awaitEnd(watched, dir, termTimeout)
