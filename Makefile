@@ -20,8 +20,9 @@ help: ## show this list
 run: ## run the main job on the embedded stack
 	go run ./cmd/loadgen
 
-# install installs a tool in bin. It tries twice, because the module proxy may not answer at once.
-install = export GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin; go install $(1) || { sleep 10; go install $(1); }
+# install installs a tool in bin. It tries twice, because the module proxy may not answer at once. No
+# tool needs cgo, whose C files take two seconds to compile.
+install = export GOFLAGS="$(LEAN)" CGO_ENABLED=0 GOBIN=$(CURDIR)/bin; go install $(1) || { sleep 10; go install $(1); }
 
 # These packages have tests with tight timing, so they run one after another. For example, a Redlock
 # node must answer within 50 ms.
