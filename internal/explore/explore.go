@@ -69,6 +69,10 @@ type Config struct {
 	// faults. Otherwise, one failure per property is enough.
 	Everything bool
 
+	// Mistake describes a mistake of the strategy that was found without a schedule. Every schedule
+	// then breaks answers-agree. It is usually empty.
+	Mistake string
+
 	// NoMerge and NoReduce turn off optimizations. With them, tests check that the search finds the
 	// same failures either way.
 	NoMerge  bool // do not merge equal states
@@ -380,7 +384,7 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	if err != nil {
 		return set, err
 	}
-	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes, Stock: cfg.Stock}
+	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes, Stock: cfg.Stock, Mistake: cfg.Mistake}
 	if set.Guard.NeedsFence() && !st.Fences {
 		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, but %s has none", set.Guard, name)}
 	}

@@ -91,10 +91,15 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
 }
 
-// searchParts runs all searches for one strategy. When ctx ends, it returns the results so far.
+// searchParts compares the strategy's guard in SQL with the simulated one, and runs all searches. When ctx ends, it returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	began := time.Now()
 	cfg.byClaim = true
+	first, firstSet := cfg, set
+	if first.Mistake, err = checkGuard(ctx, set.Guard); err != nil && ctx.Err() == nil {
+		return whole, err
+	}
+	firstSet.Mistake = first.Mistake
 	search := func(part string, c Config, set sim.Setting, share float64) (Result, error) {
 		if cfg.Seconds > 0 {
 			left := cfg.Seconds - time.Since(began).Seconds()
@@ -107,7 +112,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		r.Part, r.Failures = part, whole.newFailures(r.Failures)
 		return r, err
 	}
-	if whole, err = search("", cfg, set, 1./3); err != nil || whole.endedProcess() {
+	if whole, err = search("", first, firstSet, 1./3); err != nil || whole.endedProcess() {
 		return whole, err
 	}
 	parts := Portfolio(cfg)

@@ -27,8 +27,9 @@ type Setting struct {
 	TTL      time.Duration
 	Work     time.Duration
 	Wait     time.Duration
-	Nodes    int // the number of Redis nodes of a Redlock
-	Stock    int // the order's number of units; 0 means 1
+	Nodes    int    // the number of Redis nodes of a Redlock
+	Stock    int    // the order's number of units; 0 means 1
+	Mistake  string // a mistake of the strategy that is already known; usually empty
 }
 
 // Schedule returns an empty schedule with these parameters.
@@ -128,7 +129,7 @@ func (set Setting) nodeNames() []string {
 // New creates the servers and instances for a strategy. To find out how the strategy behaves, it
 // also takes the lock twice.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
-	c := &Cluster{Setting: set, bubble: bubble}
+	c := &Cluster{Setting: set, bubble: bubble, mistake: set.Mistake}
 	err := c.build()
 	if err == nil {
 		err = c.execute(func(x *execution) error { return x.learn() })
