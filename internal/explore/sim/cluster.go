@@ -134,6 +134,9 @@ func New(bubble Bubble, set Setting) (*Cluster, error) {
 	if err == nil {
 		err = c.execute(func(x *execution) error { return x.learn() })
 	}
+	if errors.Is(err, errNotReleased) {
+		c.mistake, err = strings.TrimPrefix(err.Error(), "sim: "), nil // every schedule shows it
+	}
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -280,6 +283,9 @@ func (x *execution) learn() error {
 	for _, r := range serversOf[*redisServer](x.cluster) {
 		r.findCounters()
 	}
+	if err == nil {
+		x.learnClosing()
+	}
 	return err
 }
 
@@ -329,7 +335,10 @@ const (
 	soleDriver = 904_190_419
 )
 
-var errNotTaken = errors.New("does not get its lock, although the lock is free")
+var (
+	errNotTaken    = errors.New("does not get its lock, although the lock is free")
+	errNotReleased = errors.New("does not release its lock, although its lease is valid")
+)
 
 // holdAlone takes the lock for a driver without competitors, calls hold, and releases the lock.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (err error) {
@@ -344,7 +353,7 @@ func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)
 	hold(lease)
 	unlessExited(func() { err = lease.Release(ctx) })
 	if err != nil {
-		return fmt.Errorf("sim: %s does not release its lock: %w", x.cluster.Strategy.Name, err)
+		return fmt.Errorf("sim: %s %w: %w", x.cluster.Strategy.Name, errNotReleased, err)
 	}
 	x.world.timePassed()
 	return nil

@@ -1,0 +1,155 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/explore/schedule"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+)
+
+// mistakeOf returns the mistake that a strategy shows when the simulation first takes its lock. At the end, it
+// calls finish.
+func mistakeOf(t *testing.T, s lock.Strategy, finish func()) string {
+	t.Helper()
+	bubble := func(f func()) {
+		synctest.Test(t, func(*testing.T) {
+			f()
+			finish()
+		})
+	}
+	c, err := New(bubble, Setting{
+		Strategy: s, Guard: s.Guard, OnLost: grab.Abort, TTL: 3 * time.Second, Nodes: 3,
+		Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.mistake
+}
+
+// TestEveryLockCloses checks that no lock shows a mistake when it is closed while a client holds it or waits
+// for it.
+func TestEveryLockCloses(t *testing.T) {
+	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
+		if s.Unexplorable != "" {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			if got := mistakeOf(t, s, func() {}); got != "" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// A wrongCloser is a locker whose Close has a mistake.
+type wrongCloser struct {
+	lock.Locker
+	close func(l lock.Locker, held lock.Lease)
+	held  lock.Lease
+}
+
+func (w *wrongCloser) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	l, err := w.Locker.Acquire(ctx, key)
+	if err == nil {
+		w.held = l
+	}
+	return l, err
+}
+
+func (w *wrongCloser) Close() error {
+	w.close(w.Locker, w.held)
+	return nil
+}
+
+// TestWrongClose checks that the simulation notices what is wrong with a lock that closes in the wrong way.
+func TestWrongClose(t *testing.T) {
+	for _, c := range []struct {
+		name, strategy, want string
+		close                func(l lock.Locker, held lock.Lease)
+	}{
+		{"releases the lease", "watchdog", "the servers no longer store the lease", func(l lock.Locker, held lock.Lease) {
+			if held != nil {
+				_ = held.Release(context.Background())
+			}
+			_ = l.Close()
+		}},
+		{"goes on renewing", "watchdog", "it sent another request", func(l lock.Locker, held lock.Lease) {
+			if held == nil {
+				_ = l.Close()
+			}
+		}},
+		{"waits for too long", "handoff", "Close took 2s", func(l lock.Locker, _ lock.Lease) {
+			_ = l.Close()
+			time.Sleep(2 * time.Second)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := lock.Find(c.strategy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lockers []lock.Locker
+			right := s.New
+			s.New = func(env lock.Env) (lock.Locker, error) {
+				l, err := right(env)
+				if err != nil || !strings.HasPrefix(env.Node, "closing-") {
+					return l, err
+				}
+				lockers = append(lockers, l)
+				return &wrongCloser{Locker: l, close: c.close}, nil
+			}
+			finish := func() {
+				for _, l := range lockers {
+					_ = l.Close()
+				}
+			}
+			if got := mistakeOf(t, s, finish); !strings.Contains(got, c.want) {
+				t.Errorf("mistake %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A loser is a locker whose releases always report a loss.
+type loser struct{ lock.Locker }
+
+func (l loser) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	lease, err := l.Locker.Acquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return lostLease{lease}, nil
+}
+
+type lostLease struct{ lock.Lease }
+
+func (l lostLease) Release(ctx context.Context) error {
+	return errors.Join(l.Lease.Release(ctx), lock.ErrLost)
+}
+
+// TestWrongRelease checks that a release that fails without any fault is a mistake of the lock. It must not end
+// the search with an error.
+func TestWrongRelease(t *testing.T) {
+	s, err := lock.Find("watchdog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := s.New
+	s.New = func(env lock.Env) (lock.Locker, error) {
+		l, err := right(env)
+		return loser{l}, err
+	}
+	want := "watchdog does not release its lock, although its lease is valid"
+	if got := mistakeOf(t, s, func() {}); !strings.HasPrefix(got, want) {
+		t.Errorf("mistake %q, want %q", got, want)
+	}
+}
