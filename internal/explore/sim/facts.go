@@ -27,6 +27,8 @@ type causes struct {
 	heldUp    bool          // whether time passed while a call could have continued or a process was paused
 	heldUpFor time.Duration // how much time passed while a call could have continued
 	faulted   bool          // whether the schedule contains a step that only faults produce
+	// onlyRepeated means that every fault so far was a client that sent a call again. Its call succeeds then.
+	onlyRepeated bool
 }
 
 // noteDisturbance records the time of a step that disturbs messages or connections, and of every step

@@ -28,7 +28,7 @@ func (x *execution) state() search.Fingerprint {
 	if x.causes.shown&disturbances != 0 {
 		f = f.Number(int64(x.causes.disturbedAt))
 	}
-	return f.Flag(x.causes.stopped).Flag(x.causes.heldUp).Flag(x.causes.faulted).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.waits.freeFor)).Number(int64(x.causes.heldUpFor))
+	return f.Flag(x.causes.stopped).Flag(x.causes.heldUp).Flag(x.causes.faulted).Flag(x.causes.onlyRepeated).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.waits.freeFor)).Number(int64(x.causes.heldUpFor))
 }
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {

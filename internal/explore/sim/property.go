@@ -269,7 +269,7 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 		o.findings.record(catalog.AnswersAgree, 0, "%s was told that it had won, but its driver already had a unit", a.name)
 	case e.Code == history.Taken && len(ledger) == 0 && o.cluster.locks():
 		o.findings.record(catalog.AnswersAgree, 0, "%s was told that the order was taken, but the ledger is empty", a.name)
-	case e.Code == grab.PerDriver && bought == 0 && !otherTry && (o.cluster.locks() || !o.causes.faulted): // a fault may lose a reserved unit
+	case e.Code == grab.PerDriver && bought == 0 && !otherTry && (o.cluster.locks() || !o.causes.faulted || o.causes.onlyRepeated): // other faults may lose a reserved unit
 		o.findings.record(catalog.AnswersAgree, 0, "%s was told that its driver had enough units, but the ledger has none of them", a.name)
 	}
 	o.judgeReason(a, e)

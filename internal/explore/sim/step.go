@@ -55,7 +55,9 @@ func (x *execution) do(s schedule.Step) bool {
 		n.eventHash = n.eventHash.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
 	}
 	x.causes.shown |= s.Kind.Shows()
-	x.causes.faulted = x.causes.faulted || !slices.Contains(faultlessKinds, s.Kind)
+	if !slices.Contains(faultlessKinds, s.Kind) {
+		x.causes.faulted, x.causes.onlyRepeated = true, s.Kind == schedule.SentTwice && (x.causes.onlyRepeated || !x.causes.faulted)
+	}
 	x.impede(s, n)
 	switch s.Kind {
 	case schedule.Begins:
