@@ -226,6 +226,7 @@ func TestShortLease(t *testing.T) {
 		"a rate limiter":  {map[string]lockTTL{"redis rate:7": of(time.Second, limit)}, ""},
 		"one long enough": {map[string]lockTTL{"redis a": of(5*time.Second, script), "redis b": of(30*time.Second, script)}, ""},
 		"never released":  {map[string]lockTTL{"redis lock:7": of(5*time.Second, keyUse{refuses: true})}, ""},
+		"stored by SET":   {map[string]lockTTL{"redis lock:7": of(5*time.Second, keyUse{stores: true, other: true, unlocks: true})}, ""},
 	} {
 		err := checkShortLease(tt.locks, 30*time.Second)
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {

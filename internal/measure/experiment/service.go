@@ -329,10 +329,14 @@ func checkShortLease(locks map[string]lockTTL, lease time.Duration) error {
 		name, longest.rounded(), lease), Faults: true}
 }
 
-// checkNoExpiry returns an error if one of the locks expires, although the user says that they never do.
+// checkNoExpiry returns an error if one of the locks expires, although the user says that they never do. A key with a
+// TTL is also a lock if a grab stores it before it reads the order, and removes it in the end. The grab has probably
+// checked before that the key was free.
 func checkNoExpiry(locks map[string]lockTTL) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
-		if found := locks[key]; (found.use.refuses || found.use.scripts) && !found.use.namesDriver() {
+		found := locks[key]
+		stored := found.use.stores && found.use.other && found.use.unlocks && !found.kept
+		if (found.use.refuses || found.use.scripts || stored) && !found.use.namesDriver() {
 			_, name, _ := strings.Cut(key, " ")
 			return &Problem{Key: "no-expiry", Text: fmt.Sprintf("the lock %s in Redis expires after %v: remove no-expiry, and set lease: %[2]v", name, found.rounded()), Faults: true}
 		}
