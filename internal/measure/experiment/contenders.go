@@ -220,14 +220,20 @@ func (s contention) noteTries(ctx context.Context) (err error) {
 		// the driver cannot be compared, because its name differs between the drivers.
 		worked := strings.Contains(string(work), "{driver}") || slices.ContainsFunc(c.tries, func(o control.Call) bool { return o.Phase == work })
 		c.foundSold = s.in.responses.anyHears(c.contenders, grab.Taken)
+		wrote := len(catalog.Filter(c.tries, s.in.trail.onlyHolders))
+		if s.allRefused(c) {
+			c.refusedWrites = wrote
+		}
+		stopped := !c.contenderHeldSince.IsZero() && c.refusedWrites == 0
 		c.passed = c.othersPassed || s.in.responses.anyHears(c.contenders, grab.Grabbed) ||
-			worked && !s.allRefused(c) && (!c.contenderHeldSince.IsZero() || slices.ContainsFunc(c.tries, s.in.trail.onlyHolders))
+			worked && !s.allRefused(c) && (stopped || wrote > c.refusedWrites)
 	}
 	return err
 }
 
 // allRefused reports whether the lock has refused every contender so far. A refused driver may read the order,
-// and count its try in the same table, although it never had the lock.
+// and count its try in the same table, although it never had the lock. Only a later write can then be that of a driver
+// who got past the lock.
 func (s contention) allRefused(c *contest) bool {
 	return len(c.contenders) > 0 && !slices.ContainsFunc(c.contenders, func(r load.Request) bool {
 		a, _ := s.in.responses.of(r) // without a response, the outcome is empty

@@ -272,6 +272,33 @@ func TestDriversPassUntilTheFaultEnds(t *testing.T) {
 	}
 }
 
+// TestRefusedDriversWhoWrite sends another driver to an order at which every driver was refused, but has counted its try in
+// the table of the winners. The new driver has got past the lock only if it writes too.
+func TestRefusedDriversWhoWrite(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		for _, writes := range []bool{false, true} {
+			calls := []control.Call{{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}
+			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2}}}
+			if stops {
+				c.contenderHeldSince = time.Now()
+			}
+			made := map[string][]control.Held{holdName(callsHold, c): catalog.Map(calls, func(c control.Call) control.Held { return control.Held{Call: c} })}
+			in := &injection{traits: traits{unknownLock: true}, responses: newResponses(), trail: trailOf(calls, ""), struck: holding(nil, nil), other: holding(made, nil)}
+			in.responses.add(c.contenders[0], response{grab.Busy, time.Now(), time.Now()})
+			s := newStrike(in, c).contention()
+			err := s.noteTries(t.Context())
+			first := c.passed
+			c.contenders = append(c.contenders, load.Request{Order: 7, Driver: 3})
+			if writes {
+				made[holdName(callsHold, c)] = append(made[holdName(callsHold, c)], control.Held{Call: calls[2]})
+			}
+			if err = errors.Join(err, s.noteTries(t.Context())); err != nil || first || c.passed != writes {
+				t.Errorf("the first driver was stopped before its write %v, the second one writes %v: passed %v, then %v (%v)", stops, writes, first, c.passed, err)
+			}
+		}
+	}
+}
+
 // TestContendersAreAwaited checks, for each state of an order, how long an injected fault waits for
 // the contenders. The wait may end early only if the order can no longer change. If all contenders
 // were refused although a driver could still win, fresh drivers must be sent.
