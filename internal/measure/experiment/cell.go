@@ -102,6 +102,7 @@ type measured struct {
 	invalid     string         // first reason not to trust the figures; empty if there is none
 	vacuous     string         // why this test could not have revealed a broken lock; empty if it could have
 	missed      string         // why the fault could not be tested; empty if unknown
+	advice      string         // what to do if too few drivers competed; empty if unknown
 	note        string         // text to append to the sentence about orders that were won too often
 	noExpiry    bool           // whether the user says that the lock never expires
 	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one

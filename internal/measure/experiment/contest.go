@@ -66,6 +66,7 @@ type contest struct {
 	retriedAt          time.Time // when the wait before sending the next driver began; zero if the test does not wait
 
 	// These fields record what the contenders of a user's service did while the fault delayed the affected driver.
+	window        window         // between the end of its lease and a delayed reply
 	passed        bool           // whether one of them got past the lock
 	refusedWrites int            // how many writes they had made when each of them had been refused
 	foundSold     bool           // whether one of them was told that the order is taken

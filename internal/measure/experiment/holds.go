@@ -281,9 +281,6 @@ func (b breakpoints) setPaused(c *contest, paused bool) {
 
 // noteNextCalls records which affected drivers no longer wait for their delayed replies.
 func (b breakpoints) noteNextCalls(ctx context.Context, contests []*contest) error {
-	if b.fault.RepliesAfter == 0 || b.trail.service == nil {
-		return nil
-	}
 	m, err := b.heldCalls(ctx)
 	for _, c := range contests {
 		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, b.trail.service.renewal) {

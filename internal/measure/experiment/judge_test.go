@@ -87,6 +87,8 @@ func TestJudge(t *testing.T) {
 		}}, catalog.Unknown,
 			"the fault could not be tested. The grab had ended before the process was killed: start the process again, and repeat the run. Points without a verdict: moment 1 of 1 (38.0 of 76.0 ms)"},
 		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
+		{"nobody competed at a point of a service", struckCell, []change{unclear, func(_ *Cell, m *measured) { m.advice = ". Set lease" }}, catalog.Unknown,
+			"no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1. Set lease"},
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"},
 		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},

@@ -39,7 +39,7 @@ func (j judgement) judge(m *measured) {
 			m.invalid = cmp.Or(m.invalid, "an order that no fault hit was not "+grabbed)
 		}
 	}
-	m.missed = j.whyMissed()
+	m.missed, m.advice = j.whyMissed(), j.howToCompete()
 	m.note += j.onlyVariation()
 	for _, p := range j.in.points {
 		j.in.cell.Points = append(j.in.cell.Points, j.row(p))
@@ -83,6 +83,19 @@ func (j judgement) whyMissed() string {
 		}
 	}
 	return ""
+}
+
+// howToCompete says what to do if too few drivers of a user's service competed, as a suffix for the reason of the cell's
+// verdict.
+func (j judgement) howToCompete() string {
+	switch {
+	case j.in.trail.service == nil:
+		return ""
+	case j.in.w.cfg.setsTTL():
+		return ". Test this fault by itself with a longer -ttl, so that drivers have more time"
+	default:
+		return ". Set lease to the lock's lifetime, or pass {ttl_ms} to the service as its lock TTL"
+	}
 }
 
 // overwritten names a driver that the ledger of the user's service showed during the test, but no
@@ -267,7 +280,7 @@ func (j judgement) couldFail(at fault.Point, contests []*contest) bool {
 	return (!j.holdsLock(at) || j.outlived() == "") && every(contests, func(c *contest) bool {
 		isMissing := slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order })
 		return !isMissing && !mayHideWinner(e, c.order) && !j.inDoubt(c) &&
-			(c.repeated || c.variation == inOutage || j.in.competed(c)) // during an outage, a grab may fail
+			(c.repeated || c.variation == inOutage || j.competed(c)) // during an outage, a grab may fail
 	})
 }
 

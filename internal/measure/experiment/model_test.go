@@ -45,6 +45,7 @@ type model struct {
 	outlives  bool                        // whether the lock lives much longer than the lease, and no one can see its TTL
 	extends   bool                        // whether each try of a waiting driver extends the holder's lease
 	guarded   bool                        // whether only the first write succeeds
+	checks    bool                        // whether a driver gives up before its write if its lease has ended by its own clock
 	forwards  bool                        // whether one instance makes all grabs
 	service   bool                        // whether it acts like a user's service: its calls have only the names in serviceCalls
 	open      bool                        // whether a grab continues if it cannot reach the lock
@@ -65,6 +66,7 @@ type model struct {
 	quick   int64         // an order whose grabs do no work
 	frozen  chan struct{} // if not nil, the second instance makes no calls until this channel is closed
 	down    bool          // whether the instances cannot reach the lock
+	late    chan struct{} // if not nil, the first instance gets no reply from the lock until it is closed
 	cut     chan struct{} // if not nil, the first instance's calls to the database wait until it is closed
 	stalled chan struct{} // if not nil, writes of winners wait until it is closed
 	leader  int           // the instance that makes all grabs, if the others forward them
@@ -229,11 +231,18 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 			if stalled != nil && p == serviceCalls[tap.Claim] {
 				<-stalled
 			}
+			var late chan struct{}
+			defer func() {
+				if late != nil && instance == 0 && server != tap.DB {
+					<-late
+				}
+			}()
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if m.down && server != tap.DB {
 				return http.ErrServerClosed
 			}
+			late = m.late
 			m.calls[server]++
 			do()
 			return nil
@@ -244,8 +253,10 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 	}
 	var token int64
 	m.locked(func() { m.last++; token = m.last })
+	var leased time.Time
 	for deadline := time.Now().Add(wait); ; {
 		got, freed, again := false, (chan struct{})(nil), deadline
+		leased = time.Now()
 		err := call(tap.Acquire, "redis", func() {
 			l := m.of(id)
 			freed = l.freed
@@ -303,6 +314,11 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 		if id != m.quick {
 			time.Sleep(cmp.Or(m.work, injectionWork))
 		}
+		if m.checks && time.Since(leased) > m.ttl {
+			outcome = grab.Busy
+		}
+	}
+	if outcome == grab.Grabbed {
 		if err := call(tap.Claim, tap.DB, func() {
 			if m.guarded && taken() {
 				outcome = grab.Taken
@@ -427,6 +443,12 @@ func (m *model) freeze(context.Context, time.Duration) (stack.Heal, error) {
 func (m *model) separate(context.Context, time.Duration) (stack.Heal, error) {
 	m.locked(func() { m.cut = make(chan struct{}) })
 	return func() error { m.locked(func() { close(m.cut); m.cut = nil }); return nil }, nil
+}
+
+// delay delays all replies of the lock to the first instance until the returned function is called.
+func (m *model) delay(context.Context, time.Duration) (stack.Heal, error) {
+	m.locked(func() { m.late = make(chan struct{}) })
+	return sync.OnceValue(func() error { m.locked(func() { close(m.late); m.late = nil }); return nil }), nil
 }
 
 // stall delays all writes of winners until the returned function is called.
@@ -566,7 +588,7 @@ func TestPausedServiceIsAnswered(t *testing.T) {
 
 // again returns a new model with the same behaviour.
 func (m *model) again(ttl time.Duration) *model {
-	return &model{ttl: ttl, wait: 2 * ttl, queues: m.queues, blind: m.blind, guarded: m.guarded, open: m.open, keeps: m.keeps, impatient: m.impatient, extends: m.extends, outlives: m.outlives}
+	return &model{ttl: ttl, wait: 2 * ttl, queues: m.queues, blind: m.blind, guarded: m.guarded, open: m.open, keeps: m.keeps, impatient: m.impatient, extends: m.extends, outlives: m.outlives, checks: m.checks}
 }
 
 // wrongUnder injects a fault at each step of a grab. It returns the differences between the cell
@@ -803,6 +825,9 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 		phases, work = slices.Insert(phases, 2, tap.Renew), tap.Renew
 	}
 	at := fault.Point{Point: control.Point{Phase: serviceCalls[work], N: 1, After: true}}
+	if f.RepliesAfter > 0 {
+		at.Point = control.Point{Phase: serviceCalls[tap.Acquire], N: 1}
+	}
 	if m.stocks != "" {
 		phases, at.Point = []tap.Phase{stockCall, takeCall, tap.Claim}, control.Point{Phase: serviceCalls[takeCall], N: 1}
 	}
@@ -830,7 +855,7 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 	}); err != nil {
 		t.Fatal(err)
 	}
-	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget, catalog.PartitionDB: m.separate, catalog.SlowDB: m.stall}[f.Name]
+	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget, catalog.PartitionDB: m.separate, catalog.SlowDB: m.stall, catalog.Latency: m.delay}[f.Name]
 	if f.Prepare = prepare; prepare == nil {
 		f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) {
 			return fault.Prepared{Strikes: []fault.Strike{{Do: do}}}, nil

@@ -226,23 +226,16 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 	return nil
 }
 
-// delayOfReply returns how long the fault delays a reply.
-func (in *injection) delayOfReply() time.Duration {
-	return time.Duration(in.fault.RepliesAfter * float64(in.lease()))
-}
-
 // awaitQuiet waits until all drivers have their responses, or until time runs out. It sends more
-// drivers to orders for which too few have competed. In a user's service, it ends a delay of replies once the
-// first reply has arrived. A client that then makes more calls could otherwise read the order only after the
-// contenders have written.
+// drivers to orders for which too few have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
-	began, co := time.Now(), s.contention()
+	if s.in.delaysReplies() {
+		return s.awaitReplies(ctx)
+	}
+	co := s.contention()
 	err := until(ctx, co.contendFor(), func() (bool, error) {
 		claimed := s.in.claimed(ctx, s.contests)
-		err := errors.Join(co.gate().free(ctx, claimed), s.holds.noteNextCalls(ctx, s.contests))
-		if s.in.traits.reconnects && s.in.fault.RepliesAfter > 0 && time.Since(began) > s.in.delayOfReply() {
-			err = errors.Join(err, s.heal(ctx))
-		}
+		err := co.gate().free(ctx, claimed)
 		co.noteEarly(claimed)
 		return every(s.contests, func(c *contest) bool {
 			if s.in.outlasts() && !s.in.responses.isAnswered(c.affected) && !co.awaitsOther(c) && !s.in.competed(c) {
@@ -252,25 +245,6 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 		}), err
 	})
 	return errors.Join(err, co.noteTries(ctx))
-}
-
-// cancelUnawaited discards the injection for orders whose client gave up the call before its delayed
-// reply arrived. A client that gives up well before the lease ends never accepts a late reply, so its
-// injection counts. A client that makes its next call has given up the call before, even if the whole
-// grab takes longer.
-func (s *strike) cancelUnawaited(context.Context) error {
-	lease := s.in.lease()
-	for _, c := range s.contests {
-		a, answered := s.in.responses.of(c.affected)
-		waited := a.ended.Sub(c.heldSince)
-		if !c.movedOnAt.IsZero() {
-			waited = min(waited, c.movedOnAt.Sub(c.heldSince))
-		}
-		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < s.in.delayOfReply() {
-			c.cancel("the client gave up the call before its delayed reply arrived: " + longerTimeout)
-		}
-	}
-	return nil
 }
 
 // leaveAffected marks the affected requests as hanging, so that the test does not wait for their

@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
@@ -113,16 +112,18 @@ func TestCancelUnawaited(t *testing.T) {
 		fault   fault.Fault
 		waited  time.Duration // how long the grab took; 0 if it still runs
 		movedOn time.Duration // when the client made its next call; 0 if it made none
+		reply   time.Duration // when the delay of the reply ended; 0 if it did not
 		ours    bool
 		cancels bool
 	}{
 		{name: "long before the lease ends", fault: latency, waited: lease / 2},
 		{name: "as the lease ends", fault: latency, waited: lease, cancels: true},
-		{name: "just before the reply", fault: latency, waited: lease * 11 / 10, cancels: true},
-		{name: "after the reply", fault: latency, waited: lease * 5 / 4},
+		{name: "just before the reply", fault: latency, waited: lease * 11 / 10, reply: lease * 5 / 4, cancels: true},
+		{name: "after the reply", fault: latency, waited: lease * 5 / 4, reply: lease * 5 / 4},
+		{name: "before a later reply", fault: latency, waited: lease * 3 / 2, reply: lease * 7 / 4, cancels: true},
 		{name: "not at all", fault: latency},
 		{name: "long before the lease ends, but tried again", fault: latency, waited: lease, movedOn: lease / 2},
-		{name: "as the lease ends, and tried again", fault: latency, waited: lease * 5 / 4, movedOn: lease, cancels: true},
+		{name: "as the lease ends, and tried again", fault: latency, waited: lease * 3 / 2, movedOn: lease, reply: lease * 5 / 4, cancels: true},
 		{name: "without a delayed reply", waited: lease},
 		{name: "a lock of our own gives up", fault: latency, waited: lease, ours: true},
 	} {
@@ -131,6 +132,9 @@ func TestCancelUnawaited(t *testing.T) {
 		if tt.movedOn > 0 {
 			c.movedOnAt = began.Add(tt.movedOn)
 		}
+		if tt.reply > 0 {
+			c.window.closedAt = began.Add(tt.reply)
+		}
 		in := &injection{traits: traits{reconnects: !tt.ours}, ttl: lease, fault: tt.fault, cell: &Cell{Struck: new(1)}, responses: newResponses()}
 		if tt.waited > 0 {
 			in.responses.add(c.affected, response{grab.Failed, began, began.Add(tt.waited)})
@@ -138,36 +142,6 @@ func TestCancelUnawaited(t *testing.T) {
 		if err := newStrike(in, c).cancelUnawaited(t.Context()); err != nil || c.struck == tt.cancels {
 			t.Errorf("%s: cancelUnawaited left struck %v (%v)", tt.name, c.struck, err)
 		}
-	}
-}
-
-// TestDelayEndsWithItsFirstReply checks that a delay of replies ends when the first reply has arrived at a user's
-// service, and not before. The client may make more calls before it works, and other drivers must not write in the
-// meantime. For our own locks, the delay lasts.
-func TestDelayEndsWithItsFirstReply(t *testing.T) {
-	const lease = time.Second
-	latency, err := fault.Find(catalog.Latency)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, ours := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			in := &injection{
-				traits: traits{reconnects: !ours}, ttl: lease, fault: latency, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(),
-				struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{}},
-				trail: trailOf([]control.Call{{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}, ""),
-			}
-			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, heldSince: time.Now(), retriedAt: time.Now().Add(time.Hour)}
-			s, began, healed := newStrike(in, c), time.Now(), time.Duration(0)
-			s.heals = append(s.heals, func() error { healed = time.Since(began); return nil })
-			if err := s.awaitQuiet(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			early := healed >= lease*5/4 && healed < lease*4/3
-			if early == ours || ours && healed != 0 {
-				t.Errorf("ours %v: the delay ended after %v", ours, healed)
-			}
-		})
 	}
 }
 

@@ -75,8 +75,12 @@ var partitionDB = Fault{
 	},
 }
 
-// replyDelay is the delay of a reply, in leases.
-const replyDelay = 1.25
+// replyDelay is the delay of a reply, in leases. If no other driver has got past the lock by then, the
+// delay of a reply to a user's service ends after longestReplyDelay.
+const (
+	replyDelay        = 1.25
+	longestReplyDelay = 1.75
+)
 
 // latency delays a lock server's reply, but not the request, until the lease has expired and another
 // driver has the lock (F12 in docs/failure-modes.md).
@@ -89,12 +93,17 @@ var latency = Fault{
 	ContendFor:     1.5,
 	HoldContenders: true,
 	RepliesAfter:   replyDelay,
+	RepliesBy:      longestReplyDelay,
 	On:             OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		delay := replyDelay
+		if t.Wire { // package experiment ends the delay sooner
+			delay = longestReplyDelay + 1
+		}
 		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
 			return []Strike{{Do: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
 				return routes.Each(func(r *stack.Route) (stack.Heal, error) {
-					return r.Delay(leases(replyDelay, lease), stack.ToClient)
+					return r.Delay(leases(delay, lease), stack.ToClient)
 				})
 			}}}
 		})
