@@ -63,7 +63,7 @@ func (s *strike) awaitReplies(ctx context.Context) error {
 			co.sendIntoWindow(c)
 		}
 		waited, ready := time.Since(began), every(s.contests, func(c *contest) bool {
-			return !c.struck || c.window.passed || !s.in.mayExpire(c.point) || s.in.responses.isAnswered(c.affected)
+			return !c.struck || c.window.passed || s.in.gaveUpEarly(c) || !s.in.mayExpire(c.point) || s.in.responses.isAnswered(c.affected)
 		})
 		if ready && waited > s.in.delayOfReply() || waited > s.in.leases(s.in.fault.RepliesBy) {
 			err = errors.Join(err, s.endDelay(ctx))
@@ -136,7 +136,7 @@ func (s contention) sendIntoWindow(c *contest) {
 func (j judgement) competed(c *contest) bool {
 	in := j.in
 	switch {
-	case !in.delaysReplies() || c.endedInTime || !in.mayExpire(c.point):
+	case !in.delaysReplies() || c.endedInTime || in.gaveUpEarly(c) || !in.mayExpire(c.point):
 		return in.competed(c)
 	case c.window.passed:
 		return true
@@ -147,6 +147,12 @@ func (j judgement) competed(c *contest) bool {
 		counts := a.outcome == grab.Taken || a.outcome == grab.Busy && (!wrote || in.trail.refusesForever(c.tries))
 		return counts && in.triedInWindow(c, a)
 	})
+}
+
+// gaveUpEarly reports whether the client of the affected driver gave up the delayed call well before the lease ended, so
+// that it never accepts the late reply.
+func (in *injection) gaveUpEarly(c *contest) bool {
+	return !c.movedOnAt.IsZero() && c.movedOnAt.Sub(c.heldSince) <= in.lease()*9/10
 }
 
 // triedInWindow reports whether the whole attempt of a driver was in the window.

@@ -94,6 +94,7 @@ func TestDriversInTheWindow(t *testing.T) {
 		inTime    bool // whether it has written or given up before its lease ended
 		noExpiry  bool
 		endless   bool // whether the key of the lock never expires
+		gaveUp    int  // when the client gave up the delayed call, in ms; 0 if it did not
 		want      bool
 	}{
 		"passed":                                   {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true}, writes: true, want: true},
@@ -113,6 +114,8 @@ func TestDriversInTheWindow(t *testing.T) {
 		"asked in the window, and one wrote":       {contender: response{grab.Busy, ms(0), ms(2000)}, window: window{tried: true}, writes: true},
 		"failed in the window":                     {contender: response{grab.Failed, ms(1050), ms(1060)}},
 		"in time":                                  {contender: response{grab.Taken, ms(0), ms(10)}, writes: true, inTime: true, want: true},
+		"won, and the client gave up early":        {contender: response{grab.Grabbed, ms(0), ms(1320)}, gaveUp: 300, want: true},
+		"won, and the client gave up late":         {contender: response{grab.Grabbed, ms(0), ms(1320)}, gaveUp: 1000},
 		"waits for a lock that does not expire":    {contender: response{grab.Taken, ms(0), ms(1400)}, writes: true, noExpiry: true, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +123,9 @@ func TestDriversInTheWindow(t *testing.T) {
 			in.w.cfg.Target.NoExpiry = tt.noExpiry
 			c.heldSince, c.contendedSince, c.openUntil, c.window, c.endedInTime = ms(-100), ms(0), ms(1300), tt.window, tt.inTime
 			c.contenders, c.lateDriver = []load.Request{{Order: 7, Driver: 2}}, load.Request{Order: 7, Driver: 3}
+			if tt.gaveUp > 0 {
+				c.movedOnAt = ms(tt.gaveUp)
+			}
 			if tt.endless {
 				in.trail.service.endless, c.tries = []string{"lock:*"}, []control.Call{{Phase: "redis SET lock:* NX PX", N: 1}}
 			}
