@@ -1,4 +1,4 @@
-package experiment_test
+package report_test
 
 import (
 	"encoding/json"
