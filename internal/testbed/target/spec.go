@@ -66,9 +66,15 @@ func ParseHeader(text string) ([]Header, error) { return parseHeaders([]string{t
 // ParseOpening parses a call or a single SQL statement that opens orders.
 func ParseOpening(text string) (*Opening, error) { return parseOpening([]string{text}) }
 
+var methodAndPath = regexp.MustCompile(`^[A-Z]+ /`)
+
 func parsePathTemplate(text string, names ...string) (Template, error) {
 	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
-		return Template{}, fmt.Errorf("%q: must be a path after the base URL, such as %s", text, ownPath)
+		hint := ""
+		if methodAndPath.MatchString(text) {
+			hint = ", and the method must be in method"
+		}
+		return Template{}, fmt.Errorf("%q: must be a path after the base URL, such as %s%s", text, ownPath, hint)
 	}
 	t, err := ParseTemplate(text, names...)
 	t.isURL = true

@@ -336,6 +336,7 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Path: "grab"}, "path: \"grab\": must be a path after the base URL"},
 		{Spec{Path: "http://h/{order}"}, "must be a path after the base URL"},
 		{Spec{Path: "/a#b/{order}"}, "must be a path after the base URL"},
+		{Spec{Path: "PUT /orders/{order}"}, "such as /orders/{order}/grab, and the method must be in method"},
 		{Spec{Path: "/{ordre}"}, "path: there is no placeholder {ordre}; did you mean {order}?"},
 		{Spec{Path: "/grab"}, "every grab would be for the same order"},
 		{Spec{Body: new("{drivr}")}, "body: there is no placeholder"},
