@@ -48,7 +48,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"
 	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, probes have tried every order
-		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
+		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock: lower -rate, or let drivers wait longer for the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit"
 	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // an earlier run may have taken all orders

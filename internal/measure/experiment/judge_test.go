@@ -106,7 +106,7 @@ func TestJudge(t *testing.T) {
 		{"a unit left at a point, which nobody gets", struckCell, []change{units(1), stuck, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Stuck }}, catalog.Stuck, "1 of 4 orders can no longer be grabbed: before claim 1"},
 		{"a unit left where the fault could not be tested", struckCell, []change{units(1), unclear, missed}, catalog.Unknown, "the fault could not be tested: after read"},
 		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
-		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was never tried, because no driver got the lock"},
+		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was never tried, because no driver got the lock: lower -rate, or let drivers wait longer for the lock"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, m := tt.of()
