@@ -196,6 +196,10 @@ func TestTrailOf(t *testing.T) {
 			calls("redis SET grab:* NX PX", "mysql SELECT orders", "redis GET grab:*", "mysql UPDATE orders", "mysql INSERT wins", "mysql COMMIT", "redis EVALSHA 1 grab:*"),
 			"acquire work renew claim claim claim release", "before mysql UPDATE orders 1", "before redis EVALSHA 1 grab:* 1", "after mysql SELECT orders 1", "wins", lock.Redis,
 		},
+		{ // a driver reads the order before it acquires the lock
+			calls("redis EXISTS cache:*", "mysql SELECT orders", "redis SET grab:* NX PX", "mysql UPDATE orders", "redis DEL grab:*"),
+			"acquire work acquire claim release", "before mysql UPDATE orders 1", "before redis DEL grab:* 1", "after mysql SELECT orders 1", "orders", lock.Redis,
+		},
 		{
 			calls("mysql SELECT orders", "mysql UPDATE orders"),
 			"work claim", "before mysql UPDATE orders 1", "", "after mysql SELECT orders 1", "orders", 0,

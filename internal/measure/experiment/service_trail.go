@@ -63,6 +63,9 @@ func trailOf(calls []control.Call, query string) trail {
 	if len(acquiring) == 0 {
 		acquiring = calls[:max(0, write)]
 	}
+	mayHold := slices.ContainsFunc(calls[:min(work+1, len(calls))], func(c control.Call) bool {
+		return locks(c) || writesTo(c, leases) || c.Target != tap.DB && !readsKey.MatchString(string(c.Phase))
+	})
 	for i, c := range calls {
 		part := tap.Acquire
 		switch {
@@ -76,7 +79,7 @@ func trailOf(calls []control.Call, query string) trail {
 		case locks(c), writesTo(c, leases):
 		case c.Target == tap.DB:
 			part = tap.Read
-		case i > work:
+		case i > work && mayHold: // otherwise, the driver reads the order before it acquires the lock
 			part = tap.Renew // the call checks the lock a last time before the write
 		}
 		own := part == tap.Release && !unlocksOwn && usesKeyOf(c, acquiring) // whether the call uses the lock's key, and not for example an event's key
@@ -110,6 +113,9 @@ func acquiresKey(c control.Call) bool {
 func refusesKey(words []string) bool {
 	return len(words) > 1 && (strings.HasSuffix(words[1], "SETNX") || slices.Contains(words, "NX"))
 }
+
+// readsKey matches Redis commands that certainly acquire no lock, because they only read.
+var readsKey = regexp.MustCompile(`^\S+ (EXISTS|H?GET|HEXISTS|HGETALL|HMGET|MGET|PTTL|SISMEMBER|STRLEN|TTL|TYPE)\b`)
 
 // usesKeyOf reports whether a call to a lock server uses a key that one of the other calls uses.
 func usesKeyOf(c control.Call, others []control.Call) bool {
