@@ -41,7 +41,7 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 // load opens new orders, sends the load, waits for the last responses, and checks the outcome.
 func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, m measured) {
 	c = w.blank(s, catalog.NoFault, size)
-	m = w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
+	of := &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
 		newPlan := func() *load.Plan {
 			return load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
 		}
@@ -57,7 +57,12 @@ func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, 
 				p.End()
 			}
 		})
-	}, warmup: func(ctx context.Context) error { return w.warmUp(ctx, size) }})
+	}, warmup: func(ctx context.Context) error { return w.warmUp(ctx, size) }}
+	m = w.measure(ctx, s, &c, of)
+	if of.running && w.fleet.IsService() {
+		// Otherwise, the next dry run would count the calls of these requests as its own.
+		m.invalidate(w.fleet.Stop(), "the service could not be stopped")
+	}
 	return c, m
 }
 
@@ -71,11 +76,12 @@ func (c *Cell) conclude(m measured) {
 
 // workload describes one test: how to prepare the instances, and which requests to send.
 type workload struct {
-	setup  fleet.Setup
-	warmup func(ctx context.Context) error // may be nil
-	send   func(ctx context.Context, first int64) (*accounting, error)
-	hung   int  // number of requests that will never end; known only after the load
-	killed bool // whether the instance that served the unanswered requests was killed
+	setup   fleet.Setup
+	warmup  func(ctx context.Context) error // may be nil
+	send    func(ctx context.Context, first int64) (*accounting, error)
+	hung    int  // number of requests that will never end; known only after the load
+	killed  bool // whether the instance that served the unanswered requests was killed
+	running bool // whether requests without a response may still be running; known only at the end
 }
 
 // blank returns a result with the test's settings but without figures.
@@ -146,6 +152,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		drained = w.fleet.Proxied().AwaitQuiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
 	}
 	drained = drained || of.killed
+	of.running = !drained && m.unanswered() > 0
 	c.answers(m.accounting)
 	if w.cfg.Merge == nil { // a merge sends no load, so the load has already ended
 		c.count(before, after, errors.Join(beforeErr, err))

@@ -221,13 +221,18 @@ func (m *measured) useAnswers(c *Cell, told []check.Pair) {
 	c.countAnswers(m.accounting)
 }
 
+// unanswered returns how many requests got no response.
+func (a *accounting) unanswered() int {
+	return a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
+}
+
 // doubt returns a reason not to trust the figures of the user's service, or "" if there is none.
 func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	if au.fleet.Ours {
 		return ""
 	}
 	a := m.accounting
-	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
+	unanswered := a.unanswered()
 	told := check.Evidence{Ledger: check.Rows(a.told)}.WithoutRepeats(au.cfg.perDriver())
 	promised := check.CountGrabs(told, a.units)
 	winners := check.CountGrabs(m.evidence.WithoutRepeats(au.cfg.perDriver()), a.units)

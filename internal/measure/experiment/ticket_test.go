@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/proc"
@@ -375,6 +376,31 @@ func TestLockThatIsNeverReleased(t *testing.T) {
 	first := in.spare
 	if err := in.awaitGrab(t.Context(), w.fleet.Instances[0], 4*time.Second); err != nil || in.spare == first {
 		t.Errorf("%v for order %d, want an answer for a new order", err, in.spare)
+	}
+}
+
+// TestLoadEndsRequests checks that no request runs on after the load. Its calls would otherwise seem to belong to the
+// next dry run.
+func TestLoadEndsRequests(t *testing.T) {
+	long(t)
+	t.Parallel()
+	cfg := ticketRun(t, "guarded split patient", target.Spec{})
+	cfg.Stack.Needs, cfg.Timeout = cfg.serviceNeeds(), time.Second
+	w, err := openWorker(t.Context(), cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+	t.Cleanup(func() { _ = w.close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := w.load(t.Context(), cfg.strategies(w.fleet)[0], cfg.Load)
+	if c.Outcomes[grab.Timeout] == 0 {
+		t.Fatalf("outcomes %v, want requests without a response", c.Outcomes)
+	}
+	for _, in := range w.fleet.Instances {
+		select {
+		case <-in.Process().Done():
+		default:
+			t.Errorf("%s runs on after the load", in.Name())
+		}
 	}
 }
 
