@@ -111,7 +111,7 @@ kubernetes: ## build the Kubernetes manifests, validate them, and run their load
 publish-check: ## build and test a copy with another module path: MODULE=example.com/you/grablab
 	@.ci/publish-check "$(MODULE)"
 
-prove: tools ## run the long checks, or some (PARTS="mutants claims", PARTS=-list); almost three hours
+prove: tools ## run the long checks, or some (PARTS="mutants claims", PARTS=-list); several hours
 	@.ci/prove $(PARTS)
 
 tools: ## install redis-server, mariadbd, postgres, zookeeper, etcd, chromium and a C compiler

@@ -50,6 +50,7 @@ var blocks = map[string]func() (string, error){
 
 	"target-file":  fencedFile("docs/target.yaml"),
 	"expectations": fencedFile("docs/expectations.yaml"),
+	"examples":     exampleVerdicts,
 
 	"workshop-times":   fromLesson("workshop-times", "en"),
 	"workshop-answers": fromLesson("workshop-answers", "en"),
