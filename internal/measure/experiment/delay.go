@@ -186,7 +186,7 @@ func (s *strike) cancelUnawaited(context.Context) error {
 		}
 		late := gaveUp.Sub(c.heldSince) > s.in.lease()*9/10
 		if closed := c.window.closedAt; answered && late && (closed.IsZero() || gaveUp.Before(closed)) {
-			c.cancel("the client gave up the call before its delayed reply arrived: "+longerTimeout)
+			c.cancel("the client gave up the call before its delayed reply arrived: " + longerTimeout)
 		}
 	}
 	return nil
