@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,47 @@ import (
 	"grablab/internal/measure/experiment"
 	"grablab/internal/testbed/target"
 )
+
+// TestColumnsWithoutALedger checks which columns a table has if all figures come from the answers. A column that needs a ledger
+// is left out, and the other ones name the answers as their source. One cell with a ledger is enough to keep all columns, and
+// so is a cell that could not be counted. A cell that was not run decides nothing.
+func TestColumnsWithoutALedger(t *testing.T) {
+	needsLedger := []string{"grabs", "sold", "lost updates"}
+	answers := experiment.Cell{Verdict: catalog.Safe, CountedFrom: "answers", DoubleGrabs: new(0)}
+	ledger := experiment.Cell{Verdict: catalog.Safe, CountedFrom: "ledger", DoubleGrabs: new(0)}
+	uncounted := experiment.Cell{Verdict: catalog.Unknown, CountedFrom: "answers"}
+	failed := experiment.Cell{Verdict: catalog.Unknown}
+	notRun := experiment.Cell{Verdict: catalog.NA}
+	for _, tt := range []struct {
+		cells []experiment.Cell
+		alone bool
+	}{
+		{[]experiment.Cell{answers}, true}, {[]experiment.Cell{answers, answers}, true}, {[]experiment.Cell{notRun, answers}, true}, {[]experiment.Cell{answers, notRun}, true},
+		{[]experiment.Cell{answers, uncounted}, true}, {[]experiment.Cell{uncounted, answers}, true},
+		{[]experiment.Cell{ledger}, false}, {[]experiment.Cell{answers, ledger}, false}, {[]experiment.Cell{ledger, answers}, false}, {[]experiment.Cell{answers, failed}, false},
+		{[]experiment.Cell{uncounted}, false}, {[]experiment.Cell{notRun}, false}, {nil, false},
+	} {
+		for _, columns := range [][]cellColumn{loadColumns, saleColumns, detailColumns} {
+			var want []string
+			for _, c := range columns {
+				group := c.Group
+				if tt.alone && group == "ledger" {
+					if group = "answers"; slices.Contains(needsLedger, c.Name) {
+						continue
+					}
+				}
+				want = append(want, group+" "+c.Name)
+			}
+			var got []string
+			for _, c := range renameForAnswers(tt.cells, columns) {
+				got = append(got, c.Group+" "+c.Name)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%+v: the columns are %q, want %q", tt.cells, got, want)
+			}
+		}
+	}
+}
 
 // TestAnswersAlone checks that a table states the source of its figures and the rules for the answers, and
 // that it marks lower bounds. It must never show 0 for an unknown figure.

@@ -16,6 +16,8 @@ import (
 func TestCauses(t *testing.T) {
 	const checkThenAct = "one driver reads that an order is open"
 	five := cell("mutex", catalog.Unsafe, 500, 100, 100, 12.52)
+	once := five
+	once.Requests = 5 * once.Orders
 	known := cell("setnx", catalog.Unsafe, 200, 100, 100, 12.52)
 	known.Timeline = &check.Timeline{Mode: "F11"}
 	paused := cell("setnx", catalog.Unsafe, 200, 100, 100, 12.52)
@@ -30,6 +32,7 @@ func TestCauses(t *testing.T) {
 	}{
 		{"a mutex in five processes", 5, []experiment.Cell{five}, "each order has one winner for each instance", checkThenAct},
 		{"a mutex in four of five processes", 4, []experiment.Cell{five}, checkThenAct, "one winner for each instance"},
+		{"a mutex in five processes, each with one request for each order", 5, []experiment.Cell{once}, checkThenAct, "one winner for each instance"},
 		{"no lock", 2, []experiment.Cell{cell("none", catalog.Unsafe, 500, 100, 100, 12.52)}, checkThenAct, "F1"},
 		{"a lock that lets two in", 2, []experiment.Cell{overlapped}, "the lock let in a driver while another was still inside", checkThenAct},
 		{"a known mode", 2, []experiment.Cell{known}, "F11: ", checkThenAct},

@@ -9,7 +9,9 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/explore"
 	"grablab/internal/explore/schedule"
+	"grablab/internal/grab"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/load"
 )
 
 // TestOtherFailures checks which violated properties the notes of a cell name. They must skip properties that the table
@@ -51,6 +53,42 @@ func TestMarksOfBrokenSteps(t *testing.T) {
 				t.Errorf("broken after the steps %05b: step %d has the mark %q, want %q", n, i+1, row[0].Text, want)
 			}
 		}
+	}
+}
+
+// TestFailuresByKind checks that each reason of a failed request has a phrase of its own, and that the most frequent one comes
+// first.
+func TestFailuresByKind(t *testing.T) {
+	kinds := []string{
+		"dependency", grab.LeaseLost, "stale", "unknown", "deadline", grab.Cancelled,
+		load.Refused, load.Reset, load.Timeout, load.Other, load.Interrupted,
+	}
+	said := map[string]string{"failed": "the default"}
+	for i, kind := range kinds {
+		for n, want := range map[int]string{1: "1 grab ", 2: "2 grabs "} {
+			texts := failures(map[string]int{kind: n})
+			if len(texts) != 1 || !strings.HasPrefix(texts[0], want) || !strings.HasSuffix(texts[0], " ("+kind+")") {
+				t.Fatalf("%d of %s: %q", n, kind, texts)
+			}
+			phrase := strings.TrimSuffix(strings.TrimPrefix(texts[0], want), " ("+kind+")")
+			if other := said[phrase]; other != "" && other != kind {
+				t.Errorf("%s has the same phrase as %s: %q", kind, other, phrase)
+			}
+			said[phrase] = kind
+		}
+		counts := map[string]int{}
+		for j, other := range kinds {
+			counts[other] = 5 + j%2
+		}
+		counts[kind] = 4 + 5*(i%2) // the most or the least frequent one
+		order := failures(counts)
+		at := slices.IndexFunc(order, func(text string) bool { return strings.HasSuffix(text, " ("+kind+")") })
+		if want := []int{len(kinds) - 1, 0}[i%2]; at != want || len(order) != len(kinds) {
+			t.Errorf("%d of %s come at %d of %d, want %d: %q", counts[kind], kind, at, len(order), want, order)
+		}
+	}
+	if got := failures(map[string]int{"http 500": 3}); !slices.Equal(got, []string{"3 grabs failed (http 500)"}) {
+		t.Errorf("an unknown kind: %q", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -61,6 +62,31 @@ func TestBurstsAreDueFromTheAttack(t *testing.T) {
 			t.Errorf("due after %v, want a second", due)
 		}
 	})
+}
+
+// TestBurstsEndWithTheAttack ends the attack while it waits for another burst, and before it waits. The load must then end,
+// even if more requests are waiting.
+func TestBurstsEndWithTheAttack(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		for sent := range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancel(t.Context())
+				w := NewBursts()
+				w.Send(make([]Request, sent))
+				pace := w.pacer(ctx, Config{}, nil)
+				hits := uint64(0)
+				if waits {
+					hits = uint64(sent)
+					time.AfterFunc(time.Second, end)
+				} else {
+					end()
+				}
+				if _, stop := pace.Pace(0, hits); !stop {
+					t.Errorf("of %d requests, %d are sent, and the attack ends: the load goes on", sent, hits)
+				}
+			})
+		}
+	}
 }
 
 // TestBurstsEndAfterTheLastRequest calls End right after the last Send, while requests are pending.
