@@ -466,6 +466,22 @@ func TestResetKeepsProgressOnError(t *testing.T) {
 	}
 }
 
+// TestErrorsOfAnExerciseOnThePage checks the usage errors of an exercise's commands that the page gets. It shows the message of a usage error
+// as it is, so this message must not begin as in a terminal.
+func TestErrorsOfAnExerciseOnThePage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	session, err := newLabSettings().workshopOf()("en")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for args, names := range map[string]string{"explore -actors 99": "-actors 99", "explore -no-such-flag": "-no-such-flag", "-drivers 0 -out x": "-drivers 0"} {
+		_, err := session.Do(t.Context(), strings.Fields(args), io.Discard)
+		if err == nil || strings.HasPrefix(err.Error(), flags.ErrUsage.Error()) || !strings.Contains(err.Error(), names) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
 // TestWorkshopAsksAgain checks that the command repeats a question after an invalid answer in a terminal,
 // and that such an answer costs no points.
 func TestWorkshopAsksAgain(t *testing.T) {

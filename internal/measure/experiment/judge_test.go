@@ -9,6 +9,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/measure/shard"
 	"grablab/internal/testbed/target"
 )
 
@@ -151,6 +152,36 @@ func TestReasonNamesAnOrder(t *testing.T) {
 	}
 }
 
+// TestHintOfALongerLease checks for every combination of observations whether the reason advises to set -lease. The advice
+// needs an order of the user's service that was refused in one of three ways, and no statement that the lock never expires.
+func TestHintOfALongerLease(t *testing.T) {
+	for n := range 1 << 7 {
+		flag := func(i int) bool { return n>>i&1 == 1 }
+		busy, stuckBefore, winnerless, foreign, noExpiry, counted, second := flag(0), flag(1), flag(2), flag(3), flag(4), flag(5), flag(6)
+		m := measured{noExpiry: noExpiry, evidence: check.Evidence{Foreign: foreign, Stuck: []int64{1}}}
+		refused := int64(1)
+		if second { // only the second of the stuck orders was refused
+			m.evidence.Stuck, refused = []int64{1, 2}, 2
+		}
+		if counted {
+			m.accounting = newAccounting(1, nil, target.Own)
+			if busy {
+				m.busy = map[int64]bool{refused: true}
+			}
+			if stuckBefore {
+				m.stuck = map[int64]bool{refused: true}
+			}
+			if winnerless {
+				m.winnerless = []int64{7, refused}
+			}
+		}
+		want := counted && foreign && !noExpiry && (busy || stuckBefore || winnerless)
+		if got := m.mayExpire(); (got != "") != want {
+			t.Errorf("busy %v, stuck before %v, without winner %v, foreign %v, no expiry %v, counted %v, second order %v: %q", busy, stuckBefore, winnerless, foreign, noExpiry, counted, second, got)
+		}
+	}
+}
+
 // TestUnknownQuotesAnswers checks that the reason of an unknown verdict quotes a response that
 // matches no rule, unless it already does. Under a fault, it adds that the fault may be the reason.
 func TestUnknownQuotesAnswers(t *testing.T) {
@@ -267,6 +298,7 @@ func TestMeasured(t *testing.T) {
 	}{
 		{nil, true}, {[]Cell{unknown}, false}, {[]Cell{unknown, unknown}, false}, {[]Cell{unknown, counted}, true},
 		{[]Cell{unknown, {Verdict: catalog.Stuck}}, true}, {[]Cell{{Verdict: catalog.NA}}, true},
+		{[]Cell{{Verdict: catalog.Unknown, Shard: new(shard.Record)}}, true}, {[]Cell{counted, unknown}, true}, // a merge judges the shard
 	} {
 		if got := (&Run{Cells: tt.cells}).Measured(); got != tt.want {
 			t.Errorf("%+v: Measured returned %v, want %v", tt.cells, got, tt.want)

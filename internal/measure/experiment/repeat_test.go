@@ -243,6 +243,28 @@ func TestRepetitionsInEitherOrder(t *testing.T) {
 	}
 }
 
+// TestExclusiveInEveryRepetition checks the verdict on the lock for every result of three repetitions. One overlap decides,
+// at any position, and one unknown result is enough for an unknown verdict without an overlap.
+func TestExclusiveInEveryRepetition(t *testing.T) {
+	results := []*string{new(Yes), new(No), nil}
+	for n := range len(results) * len(results) * len(results) {
+		all := []*string{results[n%3], results[n/3%3], results[n/9]}
+		want := results[0]
+		for _, r := range all {
+			switch {
+			case r != nil && *r == No:
+				want = results[1]
+			case r == nil && want == results[0]:
+				want = nil
+			}
+		}
+		got := bothExclusive(bothExclusive(all[0], all[1]), all[2])
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("the results %d (0 is yes, 1 is no, 2 is unknown) combine to %v, want %v", n, got, want)
+		}
+	}
+}
+
 // TestLatencyOfRepetitions merges random latencies of three repetitions. The merged minimum and maximum
 // must be those of all repetitions. Every other figure must be the median of the three values.
 func TestLatencyOfRepetitions(t *testing.T) {
