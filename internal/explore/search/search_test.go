@@ -544,3 +544,64 @@ func TestMergedStates(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsAreNumberedOnce checks that equal steps have the same number, that different steps have different ones, and that
+// a job gets its steps back.
+func TestStepsAreNumberedOnce(t *testing.T) {
+	s := New(Config{}, Visited{})
+	var base []schedule.Step
+	for i := range 60 {
+		base = append(base, step(i*i%7))
+	}
+	p := s.steps.prefix(base)
+	distinct := catalog.Distinct(base)
+	if len(s.steps.steps) != len(distinct) {
+		t.Errorf("%d different steps have %d numbers", len(distinct), len(s.steps.steps))
+	}
+	for n := range len(base) {
+		want := append(slices.Clone(base[:n]), step(n%3))
+		if got := s.given(job{&p, uint16(n), s.steps.id(step(n % 3))}); !slices.Equal(got, want) {
+			t.Errorf("a job with %d steps and one more gets %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestPointlessJobs checks which jobs the search skips: those that cannot lead to a cheaper or shorter failure of any property,
+// at every cost and length of the failures that are already known. With kinds of failures, it skips none.
+func TestPointlessJobs(t *testing.T) {
+	const at = 1 // the current level
+	known := []Finding{{}}
+	for level := range at + 1 {
+		for _, steps := range []int{2, 3, 4} {
+			known = append(known, Finding{Violation: Violation{Step: steps}, level: level})
+		}
+	}
+	p := make(prefix, 5)
+	for _, first := range known {
+		for _, second := range known {
+			for _, survives := range known {
+				for _, steps := range []int{1, 2, 3, 4, 5} {
+					for _, byKind := range []bool{false, true} {
+						cfg := Config{Bounds: Cost{1, 1}, Properties: []string{"first", "second"}}
+						if byKind {
+							cfg.Kind = func(Violation, []schedule.Step) string { return "" }
+						}
+						s := New(cfg, Visited{})
+						s.at = at
+						cannot := func(property string, f Finding) bool {
+							if f.Step > 0 {
+								s.found[failure{property: property}] = f
+							}
+							return f.Step > 0 && (f.level < at || f.Step <= steps)
+						}
+						noFirst, noSecond, noSurvives := cannot("first", first), cannot("second", second), cannot(catalog.Survives, survives)
+						want := !byKind && (noSurvives || noFirst && noSecond)
+						if got := s.isPointless(job{&p, uint16(steps - 1), 0}); got != want {
+							t.Errorf("found %+v, %+v and %+v, %d steps, by kind %v: pointless %v, want %v", first, second, survives, steps, byKind, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}

@@ -93,6 +93,45 @@ func TestCommutesByDefinition(t *testing.T) {
 	}
 }
 
+// TestEarlierArrivals checks when the reducer leaves out a late arrival, because the search also tries it before the last step: if
+// the call was in flight, no client listens to its Redis server, and the last step went to another server. The last step
+// must also have changed nothing else, or have been a late arrival that comes after this one by name.
+func TestEarlierArrivals(t *testing.T) {
+	a := &actor{name: "A"}
+	redis, err := newRedisServer("redlock-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redis.redis.Close()
+	c := &call{actor: a, phase: tap.Acquire, n: 1, target: "redlock-2", node: redis.node}
+	other := &call{actor: a, phase: tap.Acquire, n: 1, target: "redlock-2", node: &node{name: "redlock-2", lockServer: emptyServer{}}}
+	for _, last := range []string{"redlock-1", "redlock-2", "redlock-3"} {
+		for n := range 1 << 6 {
+			flag := func(i int) bool { return n>>i&1 == 1 }
+			on, inFlight, listens, arrived, quiet, isRedis := flag(0), flag(1), flag(2), flag(3), flag(4), flag(5)
+			next := c
+			if !isRedis {
+				next = other
+			}
+			redis.subscribers = nil
+			if listens {
+				redis.subscribers = []*conn{nil}
+			}
+			r := &reducer{cluster: &Cluster{}, gate: &gate{}, on: on, quiet: quiet, last: &call{actor: a, phase: tap.Acquire, n: 1, target: last}}
+			if inFlight {
+				r.underway = []*call{{actor: a}, next}
+			}
+			if !arrived {
+				r.alternatives = []*call{r.last}
+			}
+			want := on && inFlight && isRedis && !listens && last != "redlock-2" && (arrived && last > "redlock-2" || !arrived && quiet)
+			if got := r.arrivesEarlier(next); got != want {
+				t.Errorf("after %s: on %v, in flight %v, client listens %v, last step arrived late %v, quiet %v, Redis %v: left out %v", last, on, inFlight, listens, arrived, quiet, isRedis, got)
+			}
+		}
+	}
+}
+
 // TestOracle checks that the oracle reports a fencing token that is not higher than the previous one, and
 // no other token.
 func TestOracle(t *testing.T) {
