@@ -9,9 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/compare"
-	"grablab/internal/present/report"
 )
 
 const references = "../../results/"
@@ -64,31 +62,6 @@ func TestCompare(t *testing.T) {
 	exitOf(context.Background(), []string{"compare", rush, unsafe, "-format", "json"}, &out, &out)
 	if err := json.Unmarshal(out.Bytes(), &c); err != nil || len(c.Changes) != 1 || c.Changes[0].New != "unknown" {
 		t.Errorf("compare -format json: %v, changes %+v", err, c.Changes)
-	}
-}
-
-// TestIsBenchmark checks which files and folders compare recognizes as a benchmark: a bench.json that exists, and a folder
-// that has one but no run.json.
-func TestIsBenchmark(t *testing.T) {
-	for _, run := range []bool{false, true} {
-		for _, bench := range []bool{false, true} {
-			dir := t.TempDir()
-			for name, exists := range map[string]bool{report.File: run, lockbench.File: bench, "other.json": true} {
-				if exists {
-					if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			for path, want := range map[string]bool{dir: bench && !run, lockbench.File: bench, report.File: false, "other.json": false, "missing": false} {
-				if path != dir {
-					path = filepath.Join(dir, path)
-				}
-				if isBenchmark(path) != want {
-					t.Errorf("with run.json %v and bench.json %v, %s is a benchmark: %v", run, bench, filepath.Base(path), !want)
-				}
-			}
-		}
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -195,7 +197,8 @@ func TestLabOwnLock(t *testing.T) {
 	}
 	_, q := answer("unset: del", "unset: dell")
 	line := 1 + strings.Count(workshop.OwnLock[:strings.Index(workshop.OwnLock, "unset: del")], "\n")
-	if q.Said != texts.Say("12.q1.refused", nil) || len(q.Problems) != 1 || q.Problems[0] != (workshop.Problem{Line: line, Text: "undefined: dell"}) {
+	refused := fmt.Sprintf(`my\.go:%d:\d+: undefined: dell`, line) // the page marks this line
+	if q.Said != texts.Say("12.q1.refused", nil) || !regexp.MustCompile(refused).MatchString(q.Refused) {
 		t.Errorf("a lock that does not compile: %+v", q)
 	}
 	e, q := answer()

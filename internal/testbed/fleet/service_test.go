@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/stack"
-	"grablab/internal/testbed/stack/stacktest"
 	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wire"
 )
