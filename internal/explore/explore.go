@@ -178,7 +178,7 @@ type Result struct {
 	Elapsed   time.Duration
 	Part      string    // this search's name in a portfolio; empty for the first search
 	Parts     []Result  // the results of the further searches of a portfolio
-	Failures  []Failure // the shortest failure of each property; nil while the search runs
+	Failures  []Failure // the shortest failure of each property; while the search runs, only failures that can no longer change
 
 	// These fields are set only in the result of a replay.
 	Replay  bool
@@ -271,12 +271,14 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	visited := search.Visited{}
 	workers, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
-	result := func(s search.Summary) Result {
+	confirmed := confirmer{known: map[findingID]Failure{}}
+	result := func(s search.Summary, settled bool) (Result, error) {
+		failures, err := confirmed.failures(s, settled)
 		return Result{
 			Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
-			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
+			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason, Failures: judgeClaims(cfg, set, failures),
 			Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: time.Since(began),
-		}
+		}, err
 	}
 	searchCfg := search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, NoMerge: cfg.NoMerge, Schedules: cfg.Schedules}
 	switch {
@@ -288,7 +290,8 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		searchCfg.Kind = func(_ search.Violation, steps []schedule.Step) string { return kindOf(steps) }
 	}
 	if ended, ok := errors.AsType[*EndedError](err); ok {
-		r := endedAlone(result(search.Summary{}), set, ended)
+		r, _ := result(search.Summary{}, false)
+		r = endedAlone(r, set, ended)
 		r.Failures = judgeClaims(cfg, set, r.Failures)
 		return r, nil
 	}
@@ -301,15 +304,15 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		ctx, cancel = context.WithDeadline(ctx, began.Add(time.Duration(cfg.Seconds*float64(time.Second))))
 		defer cancel()
 	}
+	confirmed.set, confirmed.worker = set, workers[0]
 	summary, err := search.New(searchCfg, visited).Run(ctx, catalog.Map(workers, func(w worker) search.Worker { return w }), func(s search.Summary) {
-		progress(result(s))
+		r, _ := result(s, true) // the final call returns any error again
+		progress(r)
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	failures, err := reproduceAll(set, summary.Findings, workers[0])
-	r := result(summary)
-	r.Failures = judgeClaims(cfg, set, failures)
+	r, err := result(summary, false)
 	if errors.Is(err, errDiffers) {
 		r.Verdict, r.Complete, r.Reason, err = catalog.Unknown, false, err.Error(), nil
 	}

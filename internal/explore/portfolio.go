@@ -106,7 +106,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 			c.Seconds = max(left*share, 0.01) // 0 would mean no limit
 		}
 		r, err := searchOne(ctx, bubble, c, set, func(r Result) {
-			r.Part = part
+			r.Part, r.Failures = part, whole.newFailures(r.Failures)
 			progress(r)
 		})
 		r.Part, r.Failures = part, whole.newFailures(r.Failures)

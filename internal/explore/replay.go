@@ -23,16 +23,34 @@ const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// reproduceAll reproduces each failure that a search has found. It returns the reproducible ones, and an
-// error if any is not reproducible.
-func reproduceAll(set sim.Setting, found []search.Finding, w worker) (failures []Failure, err error) {
-	for _, f := range found {
-		failure, differs := reproduce(set, f, w)
-		if differs != nil {
-			err = cmp.Or(err, differs)
+// confirmer replays each failure several times, to make sure that the failure is reproducible.
+type confirmer struct {
+	set    sim.Setting
+	worker worker
+	known  map[findingID]Failure
+}
+
+type findingID struct{ property, kind string }
+
+// failures replays the failures that the search has found, and returns them. If settled is true, it
+// skips failures for which the search may still find a shorter schedule. If a failure is not
+// reproducible, it returns an error.
+func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
+	for _, f := range s.Findings {
+		if settled && !f.Shortest {
 			continue
 		}
-		failures = append(failures, failure)
+		id := findingID{f.Property, f.Kind}
+		got, ok := c.known[id]
+		if !ok {
+			var differs error
+			if got, differs = reproduce(c.set, f, c.worker); differs != nil {
+				err = cmp.Or(err, differs)
+				continue
+			}
+			c.known[id] = got
+		}
+		failures = append(failures, got)
 	}
 	return failures, err
 }
