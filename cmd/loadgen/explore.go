@@ -37,7 +37,7 @@ type exploreSettings struct {
 	format   string
 	noTiming bool
 	quiet    bool
-	shortest bool // only its presence counts, because it sets bounded like a flag with a bound
+	shortest bool // its value is not read; using the flag sets bounded
 	bounded  bool // whether the user has set bounds; explore then makes a single search with them
 
 	schedules map[string]string // the schedules that this command has saved, by file name

@@ -466,8 +466,8 @@ func TestResetKeepsProgressOnError(t *testing.T) {
 	}
 }
 
-// TestErrorsOfAnExerciseOnThePage checks the usage errors of an exercise's commands that the page gets. It shows the message of a usage error
-// as it is, so this message must not begin as in a terminal.
+// TestErrorsOfAnExerciseOnThePage checks the usage errors of an exercise's commands that the page gets. The page
+// shows such a message as it is, so the message must not begin as in a terminal.
 func TestErrorsOfAnExerciseOnThePage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	session, err := newLabSettings().workshopOf()("en")

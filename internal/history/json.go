@@ -13,8 +13,7 @@ const (
 	maxLine = 64 << 10
 )
 
-// parse decodes a line of an event file. It returns an error if the line contains no event. Decode
-// calls it for each line.
+// parse decodes a line of an event file. It returns an error if the line contains no event.
 func parse(line []byte) (Event, error) {
 	var e Event
 	if len(line) > maxLine {

@@ -30,7 +30,7 @@ var detailColumns = []cellColumn{
 	text("explained by", mode),
 }
 
-// exclusive says whether the lock kept other clients out, with a mark if this was expected.
+// exclusive says whether the lock kept other clients out, with a mark that says whether this was expected.
 func exclusive(c experiment.Cell) string {
 	switch {
 	case c.Exclusive != nil:

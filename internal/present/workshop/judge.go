@@ -194,7 +194,8 @@ func oneLineMore(a *answer) string {
 	})
 }
 
-// smallestOffset judges the user's value for the smallest clock offset that breaks the lock. The value is right if a run just below it is safe and a run just above it is unsafe.
+// smallestOffset judges the user's value for the smallest clock offset that breaks the lock. The value is right if a
+// run just below it is safe and a run just above it is unsafe.
 func smallestOffset(a *answer) string {
 	read(a, offset)
 	below, above := a.facts["below.verdict"], a.facts["above.verdict"]

@@ -44,7 +44,7 @@ type Fault struct {
 	// written.
 	HoldContenders bool
 	// RepliesBy is the time, in leases, after which a delayed reply reaches a user's service at the
-	// latest. It waits so long if no other driver has got past the lock before.
+	// latest. The reply is delayed so long if no other driver has got past the lock before.
 	RepliesBy float64
 	// RepliesAfter is the time, in leases, after which the first delayed reply arrives. It is 0 if the
 	// fault delays no replies.

@@ -191,9 +191,9 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 // a background task, or only queries for a result. Such a task may begin many transactions during a grab,
 // and their statements must not count as calls of the grab.
 //
-// When a transaction begins, it is unknown whether it belongs to a task or to a grab. If it
-// then contains a statement of a grab, the statement that began it belongs to the grab too. ofBackground
-// returns that statement as begun. Otherwise, begun is empty.
+// When a transaction begins, it is unknown whether it belongs to a task or to a grab. If it then contains
+// a statement of a grab, the statement that began it belongs to the grab too. ofBackground returns that
+// statement as begun. Otherwise, begun is empty.
 func (w *wires) ofBackground(e wire.Event) (background bool, begun string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -46,8 +46,8 @@ func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string)
 	return p, s.spawn(ctx, p, exe, args, env)
 }
 
-// spawn finds the program exe and starts it as process p. Its error messages say how the user can
-// make the program start.
+// spawn finds the program exe and starts it as process p. If the file cannot be
+// run, the error says what the user can do.
 func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []string) error {
 	path, err := exec.LookPath(exe)
 	if err != nil {

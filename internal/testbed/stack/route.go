@@ -26,7 +26,7 @@ func (h Heals) All() error {
 }
 
 // Route is a proxy between a client and a server. Package fault calls its methods to inject network
-// faults, one at a time. It is safe for concurrent use.
+// faults. A Route has at most one fault at a time. It is safe for concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where the route listens

@@ -221,8 +221,8 @@ type Rules struct {
 	Busy    string `json:"busy"`
 }
 
-// shape parses all parts of the specification. For parts that are not set, it uses the values of
-// our own service.
+// shape parses all parts of the specification. A part that is not set gets the
+// value that our own service needs.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{IDs: &IDs{}, AssumesGrabbed: spec.Grabbed == ""}
 	err := field("method", &s.Method)(ParseMethod(cmp.Or(spec.Method, http.MethodPost)))

@@ -260,8 +260,8 @@ func TestNoConnectionToTheServer(t *testing.T) {
 	}
 }
 
-// TestContextEndsWithTheConnection checks that the context of a connection ends with it: after the server could not be
-// reached, after Pipe has returned, and after the server has closed the connection.
+// TestContextEndsWithTheConnection checks that the context of a connection ends with it. A connection ends if the
+// server cannot be reached, when Pipe returns, and when the server closes it.
 func TestContextEndsWithTheConnection(t *testing.T) {
 	pipe := func(context.Context, net.Conn, net.Conn) {}
 	for _, tt := range []struct {
