@@ -283,7 +283,7 @@ func TestRefusedDriversWhoWrite(t *testing.T) {
 				c.contenderHeldSince = time.Now()
 			}
 			made := map[string][]control.Held{holdName(callsHold, c): catalog.Map(calls, func(c control.Call) control.Held { return control.Held{Call: c} })}
-			in := &injection{traits: traits{unknownLock: true}, responses: newResponses(), trail: trailOf(calls, ""), struck: holding(nil, nil), other: holding(made, nil)}
+			in := &injection{cell: &Cell{}, traits: traits{unknownLock: true}, responses: newResponses(), trail: trailOf(calls, ""), struck: holding(nil, nil), other: holding(made, nil)}
 			in.responses.add(c.contenders[0], response{grab.Busy, time.Now(), time.Now()})
 			s := newStrike(in, c).contention()
 			err := s.noteTries(t.Context())
