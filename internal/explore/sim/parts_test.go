@@ -51,9 +51,9 @@ func TestReducedPhases(t *testing.T) {
 }
 
 // TestCommutesByDefinition checks every pair of calls of two actors to two lock servers and the database. The reducer may
-// leave out a call only if both calls are of one actor and go to different lock servers, neither is a late delivery, and
-// the last step changed nothing else or had the same phase. Of the two orders, it leaves out the one that is not by phase
-// and name.
+// leave out a call only under three conditions. Both calls are of one actor and go to different lock servers. Neither is
+// a late delivery. The last step changed nothing else or had the same phase. Of the two orders, it leaves out the one that
+// is not by phase and name.
 func TestCommutesByDefinition(t *testing.T) {
 	a, b := &actor{name: "A"}, &actor{name: "B", index: 1}
 	var all []*call
