@@ -1,9 +1,11 @@
 package explore
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
@@ -31,6 +33,11 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
 		return nil, &unexplorableError{nil, err.Error()}
+	}
+	if known := cluster.KnownMistake(); known != "" && !slices.Contains(cfg.Properties, catalog.AnswersAgree) {
+		cluster.Close()
+		// Without this error, the search would ignore the mistake and might call the strategy safe.
+		return nil, &unexplorableError{nil, fmt.Sprintf("%s has a mistake that needs no schedule: %s: correct it, or add %s to the properties", set.Strategy.Name, known, catalog.AnswersAgree)}
 	}
 	switch {
 	case given != nil:

@@ -29,7 +29,7 @@ type Setting struct {
 	Wait     time.Duration
 	Nodes    int    // the number of Redis nodes of a Redlock
 	Stock    int    // the order's number of units; 0 means 1
-	Mistake  string // a mistake of the strategy that is already known; usually empty
+	Mistake  string // a mistake that was found before New, such as one of the guard; usually empty
 }
 
 // Schedule returns an empty schedule with these parameters.
@@ -68,7 +68,7 @@ type Cluster struct {
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
-	mistake      string   // the promise that the lock has broken even without competitors; "" if there is none
+	mistake      string   // the first mistake that learn has found in the lock; "" if there is none
 
 	// alsoCommutes is an extra rule for skipping schedules. Tests set it to a wrong rule, to check
 	// that they notice the mistake.
@@ -127,21 +127,27 @@ func (set Setting) nodeNames() []string {
 }
 
 // New creates the servers and instances for a strategy. To find out how the strategy behaves, it
-// also takes the lock twice.
+// also takes the lock several times, and closes it while it is held or awaited.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
-	c := &Cluster{Setting: set, bubble: bubble, mistake: set.Mistake}
+	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
 	if err == nil {
 		err = c.execute(func(x *execution) error { return x.learn() })
-	}
-	if errors.Is(err, errNotReleased) {
-		c.mistake, err = strings.TrimPrefix(err.Error(), "sim: "), nil // every schedule shows it
 	}
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// KnownMistake returns the mistakes that were found before the first schedule, or "". Every schedule reports them
+// as a violation of answers-agree.
+func (c *Cluster) KnownMistake() string {
+	if c.Mistake == "" || c.mistake == "" {
+		return c.Mistake + c.mistake
+	}
+	return c.Mistake + "; " + c.mistake
 }
 
 // build creates the servers and the instances, and connects them. The last instance is for probes.
@@ -244,7 +250,8 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn takes the lock twice without competitors, to find out how the strategy behaves.
+// learn takes the lock twice without competitors, to find out how the strategy behaves. It then closes lockers.
+// It records mistakes of the lock in the field mistake.
 func (x *execution) learn() error {
 	x.gate.ungated = true
 	env, taken := x.world.env(x.cluster.prober), 0
@@ -256,21 +263,19 @@ func (x *execution) learn() error {
 	defer locker.Close()
 	x.cluster.TTL = lock.LeaseOf(locker, x.cluster.TTL)
 	var first lock.Lease
-	err = x.holdAlone(locker, 1, func(lease lock.Lease) {
+	err = x.holdAlone(locker, soleDriver, func(lease lock.Lease) {
 		first = lease
 		x.cluster.notifiesLoss = lease.Lost() != nil
 		x.cluster.showsToken = x.world.stores(soleToken)
-	})
-	if err != nil {
-		return err
-	}
-	err = x.holdAlone(locker, soleDriver, func(lock.Lease) {
 		x.cluster.TokenIsDriver = x.cluster.locks() && x.world.stores(strconv.Itoa(soleDriver))
-		x.releaseAgain(first)
 		before := x.gate.passed.Load()
 		time.Sleep(x.cluster.TTL * 2 / 3)
 		x.cluster.renews = x.gate.passed.Load() > before
 	})
+	if err != nil {
+		return x.noteNotReleased(err)
+	}
+	err = x.holdAlone(locker, 1, func(lock.Lease) { x.releaseAgain(first) })
 	switch {
 	case errors.Is(err, order.ErrTaken): // expected, because the first driver has bought the only unit
 		err = nil
@@ -278,15 +283,26 @@ func (x *execution) learn() error {
 		err = nil
 	case errors.Is(err, errNotTaken):
 		return nil // the first release did not free the lock, and every schedule will show that
+	case err != nil:
+		return x.noteNotReleased(err)
 	}
 	x.cluster.residue = catalog.Map(x.world.entries(), func(e entry) string { return e.key })
 	for _, r := range serversOf[*redisServer](x.cluster) {
 		r.findCounters()
 	}
-	if err == nil {
-		x.learnClosing()
+	x.learnClosing()
+	return nil
+}
+
+// noteNotReleased records a failed release as a mistake of the lock, and returns any other error. learn then
+// ends without residue and counters, because the servers may still store the lock. This makes no check weaker:
+// without residue, the schedules accept no key.
+func (x *execution) noteNotReleased(err error) error {
+	if !errors.Is(err, errNotReleased) {
+		return err
 	}
-	return err
+	x.cluster.mistake = strings.TrimPrefix(err.Error(), "sim: ")
+	return nil
 }
 
 // releaseAgain checks that a second release changes nothing, although another driver now has the

@@ -68,8 +68,8 @@ func (o *oracle) judge() {
 			o.judgeEvent(e.actor, e.Event)
 		}
 	}
-	if o.cluster.mistake != "" {
-		o.findings.record(catalog.AnswersAgree, 0, "%s", o.cluster.mistake)
+	if known := o.cluster.KnownMistake(); known != "" {
+		o.findings.record(catalog.AnswersAgree, 0, "%s", known)
 	}
 	for _, a := range o.world.actors {
 		if !o.causes.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(o.cluster.nodes)) {
