@@ -25,22 +25,30 @@ func (s guardStep) String() string {
 	return fmt.Sprintf("write of driver %d with token %d", s.driver, s.fence)
 }
 
-// checkGuard compares a guard in SQL with the same guard in the simulated database, which all schedules use.
+// checkGuard is [compareGuard]. Tests replace it with a check that finds a mistake.
+var checkGuard = compareGuard
+
+// compareGuard compares a guard in SQL with the same guard in the simulated database, which all schedules use.
 // It makes every short sequence of reads and writes in both databases. If a result differs, it returns the
-// sequence and the two results, and otherwise "".
-func checkGuard(ctx context.Context, guard order.Guard) (difference string, err error) {
-	dir, err := os.MkdirTemp("", "guard")
+// sequence and the two results, and otherwise "". It returns an error if SQLite cannot use its file.
+func compareGuard(ctx context.Context, guard order.Guard) (difference string, err error) {
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			difference, err = "", fmt.Errorf("explore: cannot compare the guard in a temporary SQLite database: %w: make sure that %s has free space and is writable", err, os.TempDir())
+		}
+	}()
+	dir, err := os.MkdirTemp("", "loadgen-explore-")
 	if err != nil {
-		return "", fmt.Errorf("explore: cannot check the guard: %w", err)
+		return "", err
 	}
 	defer os.RemoveAll(dir)
 	db, err := order.Connect(ctx, "sqlite:"+filepath.Join(dir, "guard.db"), order.Options{})
 	if err != nil {
-		return "", fmt.Errorf("explore: cannot check the guard: %w", err)
+		return "", err
 	}
 	defer db.Close()
 	if err := db.Migrate(ctx); err != nil {
-		return "", fmt.Errorf("explore: cannot check the guard: %w", err)
+		return "", err
 	}
 	g := guardCheck{guard: guard, stores: [2]order.Store{db, &order.Mem{}}}
 	for units := 1; units <= 2 && difference == "" && err == nil; units++ {
@@ -83,13 +91,15 @@ func (g guardCheck) compare(ctx context.Context, units int) (difference string, 
 	var first [2]int64
 	for i, s := range g.stores {
 		if first[i], err = s.Create(ctx, len(sequences), units); err != nil {
-			return "", fmt.Errorf("explore: cannot check the guard: %w", err)
+			return "", err
 		}
 	}
 	for n, steps := range sequences {
 		var results [2][]string
 		for i, s := range g.stores {
-			results[i] = g.run(ctx, s, first[i]+int64(n), steps)
+			if results[i], err = g.run(ctx, s, first[i]+int64(n), steps); err != nil {
+				return "", err
+			}
 		}
 		for i, inSQL := range results[0] {
 			if simulated := results[1][i]; inSQL != simulated {
@@ -102,8 +112,8 @@ func (g guardCheck) compare(ctx context.Context, units int) (difference string, 
 }
 
 // run makes the calls of a sequence, and returns their results. The last result is what the database then
-// stores.
-func (g guardCheck) run(ctx context.Context, s order.Store, id int64, steps []guardStep) (results []string) {
+// stores. run returns an error if a call failed because of the database's file, which says nothing about the guard.
+func (g guardCheck) run(ctx context.Context, s order.Store, id int64, steps []guardStep) (results []string, err error) {
 	var stock int64 // how many units the last read has found; 0 for an order with one unit
 	for _, step := range steps {
 		if step.driver == 0 {
@@ -111,19 +121,29 @@ func (g guardCheck) run(ctx context.Context, s order.Store, id int64, steps []gu
 			if err == nil && row.Stock > 0 {
 				stock = row.Stock
 			}
-			results = append(results, nameOf(err))
+			row.ID = 0 // the two databases have different orders
+			results = append(results, fmt.Sprintf("%s, %+v", nameOf(err), row))
+			if order.IsFileFailure(err) {
+				return nil, err
+			}
 			continue
 		}
 		err := s.Claim(ctx, order.Claim{
 			Order: id, Driver: step.driver, Fence: step.fence, Token: fmt.Sprint("token-", step.driver, "-", step.fence), Stock: stock,
 		}, g.guard)
 		results = append(results, nameOf(err))
+		if order.IsFileFailure(err) {
+			return nil, err
+		}
 	}
 	row, err := s.Read(ctx, id, 0)
 	row.ID = 0
 	ledger, unread := s.Ledger(ctx, id, 1)
+	if err = errors.Join(err, unread); order.IsFileFailure(err) {
+		return nil, err
+	}
 	sold := catalog.Join(ledger, " ", func(g order.Grab) string { return fmt.Sprint(g.Driver, "/", g.Fence, "/", g.Token) })
-	return append(results, fmt.Sprintf("%+v %s %s", row, sold, nameOf(errors.Join(err, unread))))
+	return append(results, fmt.Sprintf("%+v %s %s", row, sold, nameOf(err))), nil
 }
 
 // nameOf returns the names of the errors of package order that err wraps. They decide what a driver is told.

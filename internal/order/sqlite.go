@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,6 +104,16 @@ func isBusy(err error) bool {
 	const busy, primary = 5, 0xff // the error code SQLITE_BUSY, and the mask for the primary part of a code
 	e, ok := errors.AsType[*gosqlite.Error](err)
 	return ok && e.Code()&primary == busy
+}
+
+// IsFileFailure reports whether SQLite could not read or write its file, for example because the disk is full.
+// The statement itself may be right.
+func IsFileFailure(err error) bool {
+	// These are the primary codes SQLITE_BUSY, SQLITE_NOMEM, SQLITE_READONLY, SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_FULL,
+	// SQLITE_CANTOPEN and SQLITE_NOTADB.
+	failures := []int{5, 7, 8, 10, 11, 13, 14, 26}
+	e, ok := errors.AsType[*gosqlite.Error](err)
+	return ok && slices.Contains(failures, e.Code()&0xff)
 }
 
 // createSQLite inserts count orders. Their IDs are consecutive, because there is only one writer.
