@@ -29,6 +29,28 @@ func TestKnownMistake(t *testing.T) {
 	}
 }
 
+// TestWrongGuard checks that the first search of a portfolio reports a mistake of the guard, and that a replay of
+// its schedule shows the mistake again.
+func TestWrongGuard(t *testing.T) {
+	explore.WrongGuard(t, "the guard is wrong")
+	results, err := explore.SearchPortfolio(t.Context(), bubbleOf(t), portfolioOf(1, "watchdog"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(r explore.Result) bool {
+		return len(r.Failures) == 1 && r.Failures[0].Property == catalog.AnswersAgree && r.Failures[0].Why == "the guard is wrong"
+	}
+	if !shows(results[0]) {
+		t.Fatalf("the search found %+v", results[0].Failures)
+	}
+	for name, command := range map[string][]string{"in the bubble": nil, "in a child process": explore.ChildCommand(t)} {
+		r, err := explore.ReplayBy(t.Context(), bubbleOf(t), command, results[0].Failures[0].Schedule, "")
+		if err != nil || !shows(r) {
+			t.Errorf("the replay %s found %+v, %v", name, r.Failures, err)
+		}
+	}
+}
+
 // neverReleases is a lease whose release always fails.
 type neverReleases struct{ lock.Lease }
 

@@ -91,15 +91,19 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
 }
 
-// searchParts compares the strategy's guard in SQL with the simulated one, and runs all searches. When ctx ends, it returns the results so far.
+// searchParts compares the strategy's guard in SQL with the simulated one, and runs all searches. When ctx
+// ends, it returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	began := time.Now()
 	cfg.byClaim = true
 	first, firstSet := cfg, set
-	if first.Mistake, err = checkGuard(ctx, set.Guard); err != nil && ctx.Err() == nil {
+	difference, err := checkGuard(ctx, set.Guard)
+	switch {
+	case err == nil:
+		first.Mistake, firstSet.Mistake = difference, difference
+	case ctx.Err() == nil: // otherwise, the search returns at once, with the error of ctx
 		return whole, err
 	}
-	firstSet.Mistake = first.Mistake
 	search := func(part string, c Config, set sim.Setting, share float64) (Result, error) {
 		if cfg.Seconds > 0 {
 			left := cfg.Seconds - time.Since(began).Seconds()

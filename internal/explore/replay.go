@@ -157,8 +157,14 @@ func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedu
 	if err != nil {
 		return Result{}, err
 	}
-	cfg.Command, cfg.Workers, set.Actors = command, 1, sched.Actors
 	began := time.Now()
+	if sched.Property == catalog.AnswersAgree { // the guard may have caused this, as in SearchPortfolio
+		if cfg.Mistake, err = checkGuard(ctx, set.Guard); err != nil {
+			return Result{}, err
+		}
+		set.Mistake = cfg.Mistake
+	}
+	cfg.Command, cfg.Workers, set.Actors = command, 1, sched.Actors
 	workers, err := startWorkers(bubble, cfg, set, sched.Actors, search.Visited{})
 	defer closeAll(workers)
 	var went sim.Record
