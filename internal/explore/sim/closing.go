@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,26 +19,34 @@ func (x *execution) learnClosing() {
 	if c := x.cluster; c.mistake != "" || !c.locks() || !c.showsToken || len(c.nodes) == 0 || c.isEndless() {
 		return
 	}
-	x.whileHeld("awaited", func(lock.Locker, lock.Lease) string { return x.closeWhileAwaited() })
-	x.whileHeld("held", x.closeWhileHeld)
+	taken := x.whileHeld("awaited", func(lock.Locker, lock.Lease) string { return x.closeWhileAwaited() })
+	if taken && !x.whileHeld("held", x.closeWhileHeld) {
+		x.noteMistake("the lock cannot be taken after a waiter's lock was closed")
+	}
+}
+
+// noteMistake records a mistake of the lock, unless an earlier one is known.
+func (x *execution) noteMistake(mistake string) {
+	x.cluster.mistake = cmp.Or(x.cluster.mistake, mistake)
 }
 
 // whileHeld takes the lock and calls check, which closes a locker and returns what was wrong with that. check
-// returns "" if everything was right. as is "held" or "awaited".
-func (x *execution) whileHeld(as string, check func(lock.Locker, lock.Lease) (wrong string)) {
+// returns "" if everything was right. as is "held" or "awaited". whileHeld returns whether it could take the lock.
+func (x *execution) whileHeld(as string, check func(lock.Locker, lock.Lease) (wrong string)) (taken bool) {
 	locker, err := x.closingLocker("closing-"+as, 0)
 	if err != nil {
-		return // every schedule will show that
+		return false // in the first round, every schedule will show that
 	}
 	defer locker.Close()
 	lease, err := locker.Acquire(context.Background(), x.key())
 	if err != nil {
-		return
+		return false
 	}
 	defer lease.Release(context.Background()) // ends even a renewal that should have ended before
-	if wrong := check(locker, lease); wrong != "" && x.cluster.mistake == "" {
-		x.cluster.mistake = fmt.Sprintf("a lock was closed while it was %s: %s", as, wrong)
+	if wrong := check(locker, lease); wrong != "" {
+		x.noteMistake(fmt.Sprintf("a lock was closed while it was %s: %s", as, wrong))
 	}
+	return true
 }
 
 func (x *execution) key() string { return grab.Key(x.cluster.Strategy.Name, theOrder) }

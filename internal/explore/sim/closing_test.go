@@ -56,47 +56,112 @@ func TestEveryLockCloses(t *testing.T) {
 	}
 }
 
-// A wrongCloser is a locker whose Close has a mistake.
+// A wrongCloser is a locker whose Close has a mistake, or whose acquire ends in the wrong way after Close.
 type wrongCloser struct {
 	lock.Locker
-	close func(l lock.Locker, held lock.Lease)
-	held  lock.Lease
+	wrongClose
+	env  lock.Env
+	key  string // the key of the last acquire
+	held lock.Lease
+	lost chan struct{} // the channel Lost of a lease, if ownLost is true
+}
+
+// A wrongClose contains the parts of a locker that differ from a right one.
+type wrongClose struct {
+	close   func(w *wrongCloser)
+	await   func() error // if not nil, the waiter's acquire calls only this
+	ownLost bool         // whether a lease does not learn from the lock that it is lost
 }
 
 func (w *wrongCloser) Acquire(ctx context.Context, key string) (lock.Lease, error) {
-	l, err := w.Locker.Acquire(ctx, key)
-	if err == nil {
-		w.held = l
+	w.key = key
+	if w.await != nil && w.env.Node == "closing-waiter" {
+		return nil, w.await()
 	}
-	return l, err
+	l, err := w.Locker.Acquire(ctx, key)
+	if err != nil {
+		return l, err
+	}
+	w.held = l
+	if w.ownLost {
+		l = ownLost{l, w.lost}
+	}
+	return l, nil
 }
 
 func (w *wrongCloser) Close() error {
-	w.close(w.Locker, w.held)
-	return nil
+	if w.close != nil {
+		w.close(w)
+		return nil
+	}
+	return w.Locker.Close()
 }
+
+// ownLost is a lease with a channel Lost of its own.
+type ownLost struct {
+	lock.Lease
+	lost chan struct{}
+}
+
+func (l ownLost) Lost() <-chan struct{} { return l.lost }
 
 // TestWrongClose checks that the simulation notices what is wrong with a lock that closes in the wrong way.
 func TestWrongClose(t *testing.T) {
 	for _, c := range []struct {
 		name, strategy, want string
-		close                func(l lock.Locker, held lock.Lease)
+		wrongClose
 	}{
-		{"releases the lease", "watchdog", "the servers no longer store the lease", func(l lock.Locker, held lock.Lease) {
-			if held != nil {
-				_ = held.Release(context.Background())
+		{"releases the lease", "watchdog", "the servers no longer store the lease", wrongClose{close: func(w *wrongCloser) {
+			if w.held != nil {
+				_ = w.held.Release(context.Background())
 			}
-			_ = l.Close()
-		}},
-		{"goes on renewing", "watchdog", "it sent another request", func(l lock.Locker, held lock.Lease) {
-			if held == nil {
-				_ = l.Close()
+			_ = w.Locker.Close()
+		}}},
+		{"goes on renewing", "watchdog", "it sent another request", wrongClose{close: func(w *wrongCloser) {
+			if w.held == nil {
+				_ = w.Locker.Close()
 			}
-		}},
-		{"waits for too long", "handoff", "Close took 2s", func(l lock.Locker, _ lock.Lease) {
-			_ = l.Close()
+		}}},
+		{"waits for too long", "handoff", "Close took 2s", wrongClose{close: func(w *wrongCloser) {
+			_ = w.Locker.Close()
 			time.Sleep(2 * time.Second)
-		}},
+		}}},
+		{"forgets a waiter", "watchdog", "the waiter still waits after its wait time", wrongClose{await: func() error {
+			time.Sleep(time.Minute)
+			return lock.ErrBusy
+		}}},
+		{"lets a waiter in", "watchdog", "the waiter got the lock although another client held it", wrongClose{await: func() error { return nil }}},
+		{"leaves a key behind", "watchdog", "the servers still store waiter", wrongClose{close: func(w *wrongCloser) {
+			_ = w.Locker.Close()
+			if w.held == nil {
+				w.env.Redis.Set(context.Background(), "waiter", 1, 0)
+			}
+		}}},
+		{"takes the key", "watchdog", "the lock cannot be taken after a waiter's lock was closed", wrongClose{close: func(w *wrongCloser) {
+			_ = w.Locker.Close()
+			if w.held == nil {
+				w.env.Redis.Set(context.Background(), w.key, "waiter", 0)
+			}
+		}}},
+		{"goes on listening", "watchdog", "a server still notifies the waiter", wrongClose{close: func(w *wrongCloser) {
+			_ = w.Locker.Close()
+			if w.held == nil {
+				_, _ = w.env.Redis.Subscribe(context.Background(), w.key).Receive(context.Background())
+			}
+		}}},
+		{"reports a loss too early", "watchdog", "the holder was told that it had lost its lease", wrongClose{ownLost: true, close: func(w *wrongCloser) {
+			_ = w.Locker.Close()
+			if !lock.IsClosed(w.lost) {
+				close(w.lost)
+			}
+		}}},
+		{"reports no loss", "watchdog", "the lease has expired, but the holder was not told", wrongClose{ownLost: true}},
+		{"makes the lease endless", "watchdog", "the lease does not expire", wrongClose{close: func(w *wrongCloser) {
+			_ = w.Locker.Close()
+			if w.held != nil {
+				w.env.Redis.Persist(context.Background(), w.key)
+			}
+		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := lock.Find(c.strategy)
@@ -111,12 +176,13 @@ func TestWrongClose(t *testing.T) {
 					return l, err
 				}
 				lockers = append(lockers, l)
-				return &wrongCloser{Locker: l, close: c.close}, nil
+				return &wrongCloser{Locker: l, wrongClose: c.wrongClose, env: env, lost: make(chan struct{})}, nil
 			}
 			finish := func() {
 				for _, l := range lockers {
 					_ = l.Close()
 				}
+				time.Sleep(time.Minute) // until even a forgotten waiter ends
 			}
 			if got := mistakeOf(t, s, finish); !strings.Contains(got, c.want) {
 				t.Errorf("mistake %q, want %q", got, c.want)
