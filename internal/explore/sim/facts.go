@@ -27,7 +27,8 @@ type causes struct {
 	heldUp    bool          // whether time passed while a call could have continued or a process was paused
 	heldUpFor time.Duration // how much time passed while a call could have continued
 	faulted   bool          // whether the schedule contains a step that only faults produce
-	// onlyRepeated means that every fault so far was a client that sent a call again. Its call succeeds then.
+	// onlyRepeated means that every fault so far was a client that sent a call again. A repeated call has
+	// the same effect as one call, so no reserved unit is lost.
 	onlyRepeated bool
 }
 

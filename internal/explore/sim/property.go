@@ -300,8 +300,8 @@ func (w *world) row() order.Order {
 	return o
 }
 
-// judgeGrant checks an actor's new grant against all other actors that have the lock. It compares
-// their fencing tokens, leases and beliefs.
+// judgeGrant checks an actor's new grant against all other actors that have or had the lock. It
+// compares their fencing tokens, leases and beliefs.
 func (o *oracle) judgeGrant(a *actor) {
 	for _, b := range o.world.actors {
 		if b == a || !b.granted {

@@ -38,8 +38,8 @@ func (s *causes) isUnimpeded(a *actor) bool {
 }
 
 // isCalmLocked reports whether nothing can make the actor's calls fail. No fault of a server or of the
-// actor's instance may last, and none may have left anything behind that has this effect. A fault of another instance may keep the lock
-// taken, but makes no call of this instance fail.
+// actor's instance may last, and none may have left anything behind that has this effect. A fault of
+// another instance may keep the lock taken, but makes no call of this instance fail.
 func (s *causes) isCalmLocked(a *actor) bool {
 	inst := a.inst
 	ours := func(b *actor) bool { return b.inst == inst && b.hung }

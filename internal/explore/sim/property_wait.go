@@ -11,7 +11,7 @@ import (
 )
 
 // waitOracle checks how long and in which order the actors wait for the lock. oracle calls it for
-// each event, and execution for each step that lets time pass.
+// each acquire that succeeds or is refused, and execution calls it for each step to the next timer.
 type waitOracle struct {
 	cluster  *Cluster
 	world    *world

@@ -7,7 +7,8 @@ import (
 )
 
 // A keyedMutex has one mutex for each key in use. Lockers use it to let only one client per key and
-// process wait for the server. The zero value is ready to use.
+// process wait for the server. For the strategy mutex, it is the lock itself. The zero value is ready
+// to use.
 type keyedMutex struct {
 	mu    sync.Mutex
 	byKey map[string]*slot // only keys that are locked or awaited

@@ -53,7 +53,9 @@ type Locker interface {
 	// cleanup has its own deadline, so even a client that disconnects leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
-	// Close stops all background work, including renewals. It does not release any lease.
+	// Close stops all background work, including renewals. It releases no lease: each lease stays
+	// until it expires or its holder releases it. The holder still learns when it loses the lease. A
+	// client that waits in Acquire ends within its waiting time, and leaves nothing on the servers.
 	Close() error
 }
 

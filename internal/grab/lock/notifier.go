@@ -19,7 +19,7 @@ const (
 	reconnectPause = 100 * time.Millisecond
 )
 
-// A notifier wakes the waiters of the strategy watchdog when Redis publishes that a lock is free.
+// A notifier wakes the waiters of watchdog and its variants when Redis publishes that a lock is free.
 // All locks share one connection, and each lock has one channel.
 //
 // A message wakes one waiter, because only one client can take the lock. If that waiter leaves

@@ -18,17 +18,17 @@ func TestColumnsWithoutALedger(t *testing.T) {
 	needsLedger := []string{"grabs", "sold", "lost updates"}
 	answers := experiment.Cell{Verdict: catalog.Safe, CountedFrom: "answers", DoubleGrabs: new(0)}
 	ledger := experiment.Cell{Verdict: catalog.Safe, CountedFrom: "ledger", DoubleGrabs: new(0)}
-	uncounted := experiment.Cell{Verdict: catalog.Unknown, CountedFrom: "answers"}
-	failed := experiment.Cell{Verdict: catalog.Unknown}
+	failed := experiment.Cell{Verdict: catalog.Unknown, CountedFrom: "answers"}
+	uncounted := experiment.Cell{Verdict: catalog.Unknown}
 	notRun := experiment.Cell{Verdict: catalog.NA}
 	for _, tt := range []struct {
 		cells []experiment.Cell
 		alone bool
 	}{
 		{[]experiment.Cell{answers}, true}, {[]experiment.Cell{answers, answers}, true}, {[]experiment.Cell{notRun, answers}, true}, {[]experiment.Cell{answers, notRun}, true},
-		{[]experiment.Cell{answers, uncounted}, true}, {[]experiment.Cell{uncounted, answers}, true},
-		{[]experiment.Cell{ledger}, false}, {[]experiment.Cell{answers, ledger}, false}, {[]experiment.Cell{ledger, answers}, false}, {[]experiment.Cell{answers, failed}, false},
-		{[]experiment.Cell{uncounted}, false}, {[]experiment.Cell{notRun}, false}, {nil, false},
+		{[]experiment.Cell{answers, failed}, true}, {[]experiment.Cell{failed, answers}, true},
+		{[]experiment.Cell{ledger}, false}, {[]experiment.Cell{answers, ledger}, false}, {[]experiment.Cell{ledger, answers}, false}, {[]experiment.Cell{answers, uncounted}, false},
+		{[]experiment.Cell{failed}, false}, {[]experiment.Cell{notRun}, false}, {nil, false},
 	} {
 		for _, columns := range [][]cellColumn{loadColumns, saleColumns, detailColumns} {
 			var want []string

@@ -44,7 +44,7 @@ func crashTable(f explore.Failure) table {
 		t.Rows = append(t.Rows, []field{{Text: strconv.Itoa(i + 1)}, {Text: s.String()}})
 	}
 	if len(f.Schedule.Steps) == 0 {
-		t.Rows = append(t.Rows, []field{{Text: "-"}, {Text: "this happened before the search, when a single driver took the lock to find out how its leases behave"}})
+		t.Rows = append(t.Rows, []field{{Text: "-"}, {Text: "this happened before the search, when the program took the lock without competitors, and closed it while it was held or awaited"}})
 	}
 	if f.Stack != "" {
 		lines := strings.Split(f.Stack, "\n")
