@@ -71,6 +71,7 @@ type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the requested descriptions, without the strategies' functions
 	Actors     []schedule.Actor // the actors that take part; set only in the first reply
+	Mistake    string           // what is wrong with the lock without any schedule; set only in the first reply
 	Trace      *search.Trace
 	Replayed   sim.Record
 	Hung       bool   // whether the schedule hangs; the process then exits
@@ -206,6 +207,8 @@ func (c *child) replay(steps []schedule.Step) (sim.Record, error) {
 }
 
 func (c *child) actors() []schedule.Actor { return c.ready.Actors }
+
+func (c *child) knownMistake() string { return c.ready.Mistake }
 
 func (c *child) close() error {
 	c.disconnect()

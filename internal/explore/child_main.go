@@ -39,7 +39,7 @@ func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 		return errors.Join(err, s.send(reply{Err: err.Error()}))
 	}
 	defer s.local.close()
-	err := s.send(reply{Actors: s.local.cluster.Actors})
+	err := s.send(reply{Actors: s.local.actors(), Mistake: s.local.knownMistake()})
 	for err == nil {
 		var r request
 		if err = in.Decode(&r); err == nil {

@@ -1,11 +1,9 @@
 package explore
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
-	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
@@ -17,6 +15,8 @@ type worker interface {
 	// replay executes the steps and records the state after each step.
 	replay(steps []schedule.Step) (sim.Record, error)
 	actors() []schedule.Actor
+	// knownMistake returns what is wrong with the lock without any schedule, or "".
+	knownMistake() string
 	close() error
 }
 
@@ -33,11 +33,6 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
 		return nil, &unexplorableError{nil, err.Error()}
-	}
-	if known := cluster.KnownMistake(); known != "" && !slices.Contains(cfg.Properties, catalog.AnswersAgree) {
-		cluster.Close()
-		// Without this error, the search would ignore the mistake and might call the strategy safe.
-		return nil, &unexplorableError{nil, fmt.Sprintf("%s has a mistake that needs no schedule: %s: correct it, or add %s to the properties", set.Strategy.Name, known, catalog.AnswersAgree)}
 	}
 	switch {
 	case given != nil:
@@ -64,6 +59,8 @@ func (l *local) Update(news search.Visited) { maps.Copy(l.visited, news) }
 func (l *local) replay(steps []schedule.Step) (sim.Record, error) { return l.cluster.Replay(steps) }
 
 func (l *local) actors() []schedule.Actor { return l.cluster.Actors }
+
+func (l *local) knownMistake() string { return l.cluster.KnownMistake() }
 
 func (l *local) close() error {
 	l.cluster.Close()
