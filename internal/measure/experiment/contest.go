@@ -47,6 +47,7 @@ type contest struct {
 	holderReleased bool
 	lastCallAt     time.Time // when the program first saw that the waiter had made its last call before the wait
 	heldSince      time.Time // when a call was first stopped for the fault; zero if none was
+	callsBefore    int       // how many calls it had made shortly after its delayed call, possibly in parallel to it
 	movedOnAt      time.Time // when the affected driver was first seen to make another call than the one with a delayed reply; zero if it never was
 	struck         bool      // whether the fault hit the affected driver at the chosen step
 	repeated       bool      // whether the fault missed the affected driver and was injected again with another order

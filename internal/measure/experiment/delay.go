@@ -170,6 +170,19 @@ func (j judgement) mayHaveWon(r load.Request) bool {
 	return slices.Contains(check.Pairs(e.Ledger), pair)
 }
 
+// noteParallelCalls records how many calls the affected drivers have made so far. Their clients have made these calls in
+// parallel to the delayed one, so they may still wait for its reply.
+func (s *strike) noteParallelCalls(ctx context.Context) error {
+	if !s.in.delaysReplies() {
+		return nil
+	}
+	m, err := s.holds.heldCalls(ctx)
+	for _, c := range s.contests {
+		c.callsBefore = len(m.struck[holdName(callsHold, c)])
+	}
+	return err
+}
+
 // cancelUnawaited discards the injection for orders whose client gave up the call before its delayed
 // reply arrived. A client that gives up well before the lease ends never accepts a late reply, so its
 // injection counts. A client that makes its next call has given up the call before, even if the whole

@@ -176,11 +176,13 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 // hasMovedOn reports whether the affected driver has made another call to a lock server since the fault
 // hit it. Calls that may belong to another order do not count, nor do calls to other nodes at the same
 // step. Renewals do not count either, because a background task makes them while the driver still waits
-// for its reply.
+// for its reply. Calls that came together with the delayed one do not count, because the client made them in parallel or in a
+// pipeline.
 func (m heldCalls) hasMovedOn(c *contest, renewal []control.Call) bool {
 	calls := m.struck[holdName(callsHold, c)]
 	i := slices.IndexFunc(calls, func(h control.Held) bool { return h.IsAt(c.point.Point) })
-	return i >= 0 && slices.ContainsFunc(calls[i+1:], func(h control.Held) bool {
+	later := min(max(i+1, c.callsBefore), len(calls))
+	return i >= 0 && slices.ContainsFunc(calls[later:], func(h control.Held) bool {
 		renews := slices.ContainsFunc(renewal, func(r control.Call) bool { return h.Phase == r.Phase })
 		return h.Target != tap.DB && !isShared(h.Call) && !renews && (h.Phase != c.point.Phase || h.N > c.point.N)
 	})

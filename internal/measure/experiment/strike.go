@@ -46,7 +46,7 @@ var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {contending(contention.send), contending(contention.await), (*strike).answerPaused, (*strike).heal, (*strike).releaseAffected, contending(contention.release)},
 	fault.BeforeHeal: {contending(contention.send), contending(contention.await), (*strike).releaseAffected, contending(contention.release), (*strike).awaitReleases, (*strike).heal},
 	fault.InOutage:   {contending(contention.send), contending(contention.await), contending(contention.awaitFailedTries), (*strike).releaseAffected, contending(contention.release), (*strike).awaitWrites, (*strike).heal},
-	fault.AtOnce:     {(*strike).releaseAffected, contending(contention.send), (*strike).awaitQuiet, (*strike).cancelUnawaited, contending(contention.awaitFailedRelease), contending(contention.keepCompeting), (*strike).heal, contending(contention.release)},
+	fault.AtOnce:     {(*strike).releaseAffected, (*strike).noteParallelCalls, contending(contention.send), (*strike).awaitQuiet, (*strike).cancelUnawaited, contending(contention.awaitFailedRelease), contending(contention.keepCompeting), (*strike).heal, contending(contention.release)},
 	fault.Never:      {(*strike).leaveAffected, contending(contention.send)},
 	fault.Killed:     {contending(contention.send)},
 	fault.Released:   {contending(contention.sendSecond), contending(contention.await), (*strike).cancelAbandoned, (*strike).releaseAffected, contending(contention.sendThird), contending(contention.release)},

@@ -153,20 +153,25 @@ func TestNextCalls(t *testing.T) {
 	const set = "redlock SET lock:*"
 	first := held(set, 1, "redlock-1")
 	for name, tt := range map[string]struct {
-		calls []control.Held
-		want  bool
+		calls  []control.Held
+		before int // how many calls came together with the delayed one, or before it
+		want   bool
 	}{
-		"none":                     {nil, false},
-		"only the delayed call":    {[]control.Held{first}, false},
-		"a call before it":         {[]control.Held{held("redlock GET lock:*", 1, "redlock-1"), first}, false},
-		"the same on another node": {[]control.Held{first, held(set, 1, "redlock-2")}, false},
-		"the same again":           {[]control.Held{first, held(set, 2, "redlock-1")}, true},
-		"the release":              {[]control.Held{first, held("redlock EVALSHA 1 lock:*", 1, "redlock-1")}, true},
-		"a renewal":                {[]control.Held{first, held("redlock PEXPIRE lock:*", 1, "redlock-1")}, false},
-		"a poll of a worker":       {[]control.Held{first, held("redis BLPOP jobs", 1, "redis")}, false},
-		"a read of the database":   {[]control.Held{first, held("mysql SELECT *", 1, tap.DB)}, false},
+		"none":                     {nil, 0, false},
+		"only the delayed call":    {[]control.Held{first}, 1, false},
+		"a call before it":         {[]control.Held{held("redlock GET lock:*", 1, "redlock-1"), first}, 2, false},
+		"the same on another node": {[]control.Held{first, held(set, 1, "redlock-2")}, 1, false},
+		"the same again":           {[]control.Held{first, held(set, 2, "redlock-1")}, 1, true},
+		"the release":              {[]control.Held{first, held("redlock EVALSHA 1 lock:*", 1, "redlock-1")}, 1, true},
+		"a renewal":                {[]control.Held{first, held("redlock PEXPIRE lock:*", 1, "redlock-1")}, 1, false},
+		"a poll of a worker":       {[]control.Held{first, held("redis BLPOP jobs", 1, "redis")}, 1, false},
+		"a read of the database":   {[]control.Held{first, held("mysql SELECT *", 1, tap.DB)}, 1, false},
+		"a parallel call":          {[]control.Held{first, held("redlock GET item:*", 1, "redlock-1")}, 2, false},
+		"a call before a parallel": {[]control.Held{held("redlock GET item:*", 1, "redlock-1"), first, held("redlock GET item:*", 2, "redlock-1")}, 3, false},
+		"a call after a parallel":  {[]control.Held{first, held("redlock GET item:*", 1, "redlock-1"), held(set, 2, "redlock-1")}, 2, true},
+		"fewer calls than before":  {[]control.Held{first}, 2, false},
 	} {
-		c := &contest{order: 7, point: fault.Point{Point: control.Point{Phase: set, N: 1}}}
+		c := &contest{order: 7, point: fault.Point{Point: control.Point{Phase: set, N: 1}}, callsBefore: tt.before}
 		m := heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}}
 		if got := m.hasMovedOn(c, []control.Call{{Phase: "redlock PEXPIRE lock:*", N: 1, Target: "redlock-2"}}); got != tt.want {
 			t.Errorf("%s: hasMovedOn: %v, want %v", name, got, tt.want)
