@@ -31,6 +31,7 @@ const (
 type contest struct {
 	point     fault.Point
 	order     int64
+	units     int // how many drivers can win it
 	calls     int // how many parallel calls of the affected driver to stop for the fault
 	variation variation
 
@@ -48,6 +49,7 @@ type contest struct {
 	lastCallAt     time.Time // when the program first saw that the waiter had made its last call before the wait
 	heldSince      time.Time // when a call was first stopped for the fault; zero if none was
 	callsBefore    int       // how many calls it had made shortly after its delayed call, possibly in parallel to it
+	reachedClaim   bool      // whether it was seen to send its write while a late reply was awaited
 	movedOnAt      time.Time // when the affected driver was first seen to make another call than the one with a delayed reply; zero if it never was
 	struck         bool      // whether the fault hit the affected driver at the chosen step
 	repeated       bool      // whether the fault missed the affected driver and was injected again with another order
@@ -77,7 +79,7 @@ type contest struct {
 // contest assigns roles to the nth order's drivers. The assignment is random, but each run with the
 // same seed repeats it.
 func (in *injection) contest(n int, p fault.Point) *contest {
-	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
+	c := &contest{point: p, order: in.first + int64(n), units: in.w.cfg.units(), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
 	targets := catalog.Distinct([]string{in.struck.URL, in.other.URL}) // a third instance would have no breakpoints
 	for k, driver := range drivers {

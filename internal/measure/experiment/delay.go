@@ -24,6 +24,7 @@ type window struct {
 	sent     bool      // whether a fresh driver was sent into the window
 	tried    bool      // whether enough of them, to sell all units, asked for the lock
 	passed   bool      // whether so many of them got past the lock
+	sold     bool      // whether so many of them may have written, so that the affected driver finds the order taken
 }
 
 // delaysReplies reports whether the fault delays replies to a user's service.
@@ -59,6 +60,7 @@ func (s *strike) awaitReplies(ctx context.Context) error {
 			if claimed(c.affected) || s.in.responses.isAnswered(c.affected) {
 				continue
 			}
+			c.window.sold = c.window.sold || c.contenderFreed || s.in.atLeastUnits(c.contenders, claimed)
 			co.watchWindow(c, asked[c])
 			co.sendIntoWindow(c)
 		}
@@ -72,7 +74,7 @@ func (s *strike) awaitReplies(ctx context.Context) error {
 			return s.in.responses.isAnswered(c.affected) && !slices.ContainsFunc(c.contenders, s.in.responses.isPending)
 		}), err
 	})
-	return errors.Join(err, co.noteTries(ctx))
+	return errors.Join(err, s.holds.noteNextCalls(ctx, s.contests), co.noteTries(ctx))
 }
 
 // endDelay lets the delayed replies through.
@@ -132,12 +134,15 @@ func (s contention) sendIntoWindow(c *contest) {
 // competed reports whether enough drivers have competed for the order, so that one win too many was possible. If the
 // fault delays a reply to a user's service beyond the lease, a driver must have got past the lock before the reply, or
 // must have been refused at this time. A refusal proves nothing if the affected driver has written: the lock may live
-// longer than the lease, or the refused driver may have met another one with the lock.
+// longer than the lease, or the refused driver may have met another one with the lock. If other drivers have sold the order
+// before the reply, the affected driver may only have found it taken. It must then have sent its write.
 func (j judgement) competed(c *contest) bool {
 	in := j.in
 	switch {
 	case !in.delaysReplies() || c.endedInTime || in.gaveUpEarly(c) || !in.mayExpire(c.point):
 		return in.competed(c)
+	case c.window.sold && !c.reachedClaim:
+		return false
 	case c.window.passed:
 		return true
 	}

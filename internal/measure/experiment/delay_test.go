@@ -95,10 +95,14 @@ func TestDriversInTheWindow(t *testing.T) {
 		noExpiry  bool
 		endless   bool // whether the key of the lock never expires
 		gaveUp    int  // when the client gave up the delayed call, in ms; 0 if it did not
+		claims    bool // whether the affected driver was seen to send its write
 		want      bool
 	}{
-		"passed":                                   {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true}, writes: true, want: true},
-		"passed, and won":                          {contender: response{grab.Grabbed, ms(10), ms(1400)}, window: window{passed: true}, want: true},
+		"passed":                     {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true}, writes: true, want: true},
+		"passed, and won":            {contender: response{grab.Grabbed, ms(10), ms(1400)}, window: window{passed: true}, want: true},
+		"passed, and sold the order": {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true, sold: true}},
+		"passed and sold, but the other one wrote": {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true, sold: true}, claims: true, want: true},
+		"found the order taken, but it is sold":    {contender: response{grab.Taken, ms(1050), ms(1060)}, window: window{sold: true}},
 		"gave up as the lease ended":               {contender: response{grab.Busy, ms(0), ms(1010)}, writes: true},
 		"gave up long after the lease":             {contender: response{grab.Busy, ms(0), ms(2000)}, writes: true},
 		"gave up, and no one wrote":                {contender: response{grab.Busy, ms(0), ms(1010)}},
@@ -122,6 +126,7 @@ func TestDriversInTheWindow(t *testing.T) {
 			in, c := late(t, lease, nil)
 			in.w.cfg.Target.NoExpiry = tt.noExpiry
 			c.heldSince, c.contendedSince, c.openUntil, c.window, c.endedInTime = ms(-100), ms(0), ms(1300), tt.window, tt.inTime
+			c.reachedClaim = tt.claims
 			c.contenders, c.lateDriver = []load.Request{{Order: 7, Driver: 2}}, load.Request{Order: 7, Driver: 3}
 			if tt.gaveUp > 0 {
 				c.movedOnAt = ms(tt.gaveUp)
@@ -226,5 +231,30 @@ func TestCallsInTheWindow(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestLastUnitIsStopped checks which driver of a user's service stops before its write while a reply is late. It must be the
+// one who would sell the last unit, because the affected driver may otherwise find the order sold.
+func TestLastUnitIsStopped(t *testing.T) {
+	for units := 1; units <= 3; units++ {
+		in, c := late(t, time.Second, nil)
+		c.units, c.contenders = units, []load.Request{{Order: 7, Driver: 2}, {Order: 7, Driver: 3}, {Order: 7, Driver: 4}}
+		stops := 0
+		for _, h := range in.breakpoints().of(c) {
+			if h.kind == contenderHold {
+				stops = h.At.N
+			}
+		}
+		if stops != units {
+			t.Errorf("%d units: call %d stops", units, stops)
+		}
+		for wrote := range 4 {
+			claimed := func(r load.Request) bool { return r.Driver < 2+int64(wrote) }
+			g := gate{holds: in.breakpoints(), units: units}
+			if got, want := g.arePast(c, 1, claimed), wrote+1 >= units; got != want {
+				t.Errorf("%d units, %d have written: arePast: %v, want %v", units, wrote, got, want)
+			}
+		}
 	}
 }

@@ -30,7 +30,9 @@ func (s contention) gate() gate {
 // response. It does not wait until their own leases expire.
 func (g gate) free(ctx context.Context, claimed func(load.Request) bool) error {
 	held := g.holds.ofContenders(ctx, g.contests)
-	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= g.units }
+	unknown := func(c *contest) bool {
+		return !c.othersPassed && len(held[c]) > 0 && g.arePast(c, len(held[c]), claimed)
+	}
 	seen := time.Now()
 	if slices.ContainsFunc(g.contests, unknown) {
 		g.claimed(ctx, g.contests) // records whether the affected drivers have written by now
@@ -62,6 +64,15 @@ func (g gate) free(ctx context.Context, claimed func(load.Request) bool) error {
 		}
 	}
 	return nil
+}
+
+// arePast reports whether enough contenders to sell all units have got past the lock. In a user's service, only the driver who
+// would sell the last unit stops, and the others have written before.
+func (g gate) arePast(c *contest, stopped int, claimed func(load.Request) bool) bool {
+	if !g.holds.tellsDrivers {
+		stopped += len(catalog.Filter(c.contenders, claimed))
+	}
+	return stopped >= g.units
 }
 
 // cancelUnlessFirst discards the injection if the affected driver should have written first but has

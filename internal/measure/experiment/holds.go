@@ -81,8 +81,12 @@ func (b breakpoints) of(c *contest) []hold {
 		return all
 	}
 	if !b.tellsDrivers {
-		if at := b.trail.claim; at != nil {
-			all = append(all, hold{b.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
+		if b.trail.claim != nil {
+			at := *b.trail.claim
+			if b.fault.RepliesAfter > 0 && c.units > 1 {
+				at.N *= c.units // the proxies count the calls of all contenders together
+			}
+			all = append(all, hold{b.other, contenderHold, control.Hold{Drivers: []int64{0}, At: at}}) // at a service's proxies, the driver of a call is unknown
 		}
 		return all
 	}
@@ -281,10 +285,13 @@ func (b breakpoints) setPaused(c *contest, paused bool) {
 	}
 }
 
-// noteNextCalls records which affected drivers no longer wait for their delayed replies.
+// noteNextCalls records which affected drivers no longer wait for their delayed replies, and which have sent their writes.
 func (b breakpoints) noteNextCalls(ctx context.Context, contests []*contest) error {
 	m, err := b.heldCalls(ctx)
 	for _, c := range contests {
+		if at := b.trail.claim; at != nil && slices.ContainsFunc(m.struck[holdName(callsHold, c)], func(h control.Held) bool { return h.IsAt(*at) }) {
+			c.reachedClaim = true
+		}
 		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, b.trail.service.renewal) {
 			c.movedOnAt = time.Now()
 		}
