@@ -49,6 +49,8 @@ type contest struct {
 	lastCallAt     time.Time // when the program first saw that the waiter had made its last call before the wait
 	heldSince      time.Time // when a call was first stopped for the fault; zero if none was
 	callsBefore    int       // how many calls it had made shortly after its delayed call, possibly in parallel to it
+	renewals       int       // how many renewals of its lock were seen while its reply was late
+	renewedAt      time.Time // when the last of them was first seen; zero if none was
 	reachedClaim   bool      // whether it was seen to send its write while a late reply was awaited
 	movedOnAt      time.Time // when the affected driver was first seen to make another call than the one with a delayed reply; zero if it never was
 	struck         bool      // whether the fault hit the affected driver at the chosen step

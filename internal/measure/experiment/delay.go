@@ -141,6 +141,8 @@ func (j judgement) competed(c *contest) bool {
 	switch {
 	case !in.delaysReplies() || c.endedInTime || in.gaveUpEarly(c) || !in.mayExpire(c.point):
 		return in.competed(c)
+	case in.keptRenewing(c) && !c.window.passed && !c.window.sold:
+		return in.competed(c)
 	case c.window.sold && !c.reachedClaim:
 		return false
 	case c.window.passed:
@@ -152,6 +154,12 @@ func (j judgement) competed(c *contest) bool {
 		counts := a.outcome == grab.Taken || a.outcome == grab.Busy && (!wrote || in.trail.refusesForever(c.tries))
 		return counts && in.triedInWindow(c, a)
 	})
+}
+
+// keptRenewing reports whether the lock was renewed so late that it had not expired when the reply arrived. The delayed call
+// may follow the one that acquired the lock. For example, it may create a fencing token.
+func (in *injection) keptRenewing(c *contest) bool {
+	return !c.renewedAt.IsZero() && !c.window.closedAt.IsZero() && c.window.closedAt.Sub(c.renewedAt) < in.lease()*9/10
 }
 
 // gaveUpEarly reports whether the client of the affected driver gave up the delayed call well before the lease ended, so

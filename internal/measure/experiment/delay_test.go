@@ -96,6 +96,7 @@ func TestDriversInTheWindow(t *testing.T) {
 		endless   bool // whether the key of the lock never expires
 		gaveUp    int  // when the client gave up the delayed call, in ms; 0 if it did not
 		claims    bool // whether the affected driver was seen to send its write
+		renewed   int  // when the lock was last renewed, in ms; 0 if never
 		want      bool
 	}{
 		"passed":                     {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true}, writes: true, want: true},
@@ -103,6 +104,10 @@ func TestDriversInTheWindow(t *testing.T) {
 		"passed, and sold the order": {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true, sold: true}},
 		"passed and sold, but the other one wrote": {contender: response{grab.Taken, ms(10), ms(1400)}, window: window{passed: true, sold: true}, claims: true, want: true},
 		"found the order taken, but it is sold":    {contender: response{grab.Taken, ms(1050), ms(1060)}, window: window{sold: true}},
+		"refused by a renewed lock":                {contender: response{grab.Busy, ms(10), ms(1290)}, renewed: 1200, writes: true, want: true},
+		"refused, but it was renewed too early":    {contender: response{grab.Busy, ms(10), ms(1290)}, renewed: 300, writes: true},
+		"refused by a lock without renewals":       {contender: response{grab.Busy, ms(10), ms(1290)}, writes: true},
+		"renewed, but another driver sold it":      {contender: response{grab.Grabbed, ms(10), ms(1290)}, window: window{sold: true}, renewed: 1200},
 		"gave up as the lease ended":               {contender: response{grab.Busy, ms(0), ms(1010)}, writes: true},
 		"gave up long after the lease":             {contender: response{grab.Busy, ms(0), ms(2000)}, writes: true},
 		"gave up, and no one wrote":                {contender: response{grab.Busy, ms(0), ms(1010)}},
@@ -126,7 +131,10 @@ func TestDriversInTheWindow(t *testing.T) {
 			in, c := late(t, lease, nil)
 			in.w.cfg.Target.NoExpiry = tt.noExpiry
 			c.heldSince, c.contendedSince, c.openUntil, c.window, c.endedInTime = ms(-100), ms(0), ms(1300), tt.window, tt.inTime
-			c.reachedClaim = tt.claims
+			c.reachedClaim, c.window.closedAt = tt.claims, ms(1300)
+			if tt.renewed > 0 {
+				c.renewedAt = ms(tt.renewed)
+			}
 			c.contenders, c.lateDriver = []load.Request{{Order: 7, Driver: 2}}, load.Request{Order: 7, Driver: 3}
 			if tt.gaveUp > 0 {
 				c.movedOnAt = ms(tt.gaveUp)
@@ -255,6 +263,28 @@ func TestLastUnitIsStopped(t *testing.T) {
 			if got, want := g.arePast(c, 1, claimed), wrote+1 >= units; got != want {
 				t.Errorf("%d units, %d have written: arePast: %v, want %v", units, wrote, got, want)
 			}
+		}
+	}
+}
+
+// TestRenewalsOfALateDriver checks which calls show that a lock is still renewed while a reply is late.
+func TestRenewalsOfALateDriver(t *testing.T) {
+	const renew, beat = "redis PEXPIRE lock:*", "redis PEXPIRE driver:*"
+	in, c := late(t, time.Second, nil)
+	in.trail.service.renewal = []control.Call{{Phase: renew, N: 1, Target: "redis"}, {Phase: beat, N: 1, Target: "redis"}}
+	c.callsBefore = 2
+	call := func(phase tap.Phase) control.Held {
+		return control.Held{Call: control.Call{Phase: phase, Target: "redis"}}
+	}
+	var held []control.Held
+	for _, tt := range []struct {
+		phase tap.Phase
+		want  int // renewals after this call
+	}{{"redis SET lock:* NX PX", 0}, {renew, 0}, {"redis GET lock:*", 0}, {beat, 0}, {renew, 1}, {renew, 2}} { // a pipeline sent the first two calls
+		held = append(held, call(tt.phase))
+		m := heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): held}}
+		if got := m.renewalsOf(c, in.trail); got != tt.want {
+			t.Errorf("%v: %d renewals, want %d", held, got, tt.want)
 		}
 	}
 }

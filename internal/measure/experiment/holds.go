@@ -192,6 +192,17 @@ func (m heldCalls) hasMovedOn(c *contest, renewal []control.Call) bool {
 	})
 }
 
+// renewalsOf returns how many renewals of its lock the affected driver has made since its reply is late. A renewal is a
+// background call with a key of a call that may acquire a lock.
+func (m heldCalls) renewalsOf(c *contest, t trail) int {
+	calls := m.struck[holdName(callsHold, c)]
+	acquiring := catalog.Filter(t.calls[fault.Alone], acquiresKey)
+	return len(catalog.Filter(calls[min(c.callsBefore, len(calls)):], func(h control.Held) bool {
+		renews := slices.ContainsFunc(t.service.renewal, func(r control.Call) bool { return h.Phase == r.Phase })
+		return renews && !isShared(h.Call) && usesKeyOf(h.Call, acquiring)
+	}))
+}
+
 // ofContenders returns the breakpoints at which the contenders of each order are stopped now. If an
 // instance's process is stopped, its breakpoints are missing, because it cannot report them.
 func (b breakpoints) ofContenders(ctx context.Context, contests []*contest) map[*contest][]hold {
@@ -285,12 +296,16 @@ func (b breakpoints) setPaused(c *contest, paused bool) {
 	}
 }
 
-// noteNextCalls records which affected drivers no longer wait for their delayed replies, and which have sent their writes.
+// noteNextCalls records which affected drivers no longer wait for their delayed replies, which have sent their writes, and
+// when their locks were renewed.
 func (b breakpoints) noteNextCalls(ctx context.Context, contests []*contest) error {
 	m, err := b.heldCalls(ctx)
 	for _, c := range contests {
 		if at := b.trail.claim; at != nil && slices.ContainsFunc(m.struck[holdName(callsHold, c)], func(h control.Held) bool { return h.IsAt(*at) }) {
 			c.reachedClaim = true
+		}
+		if n := m.renewalsOf(c, b.trail); n > c.renewals {
+			c.renewals, c.renewedAt = n, time.Now()
 		}
 		if err == nil && c.movedOnAt.IsZero() && m.hasMovedOn(c, b.trail.service.renewal) {
 			c.movedOnAt = time.Now()
