@@ -19,7 +19,7 @@ import (
 // these drivers show whether a user's service accepts a reply that comes too late.
 type window struct {
 	opened   bool      // whether the lease has ended before the reply
-	closedAt time.Time // when the program ended the delay; zero if the driver wrote or had its response before
+	closedAt time.Time // when the program ended the delay; zero if it did not
 	asked    int       // how many calls for the lock they had made when the window opened
 	sent     bool      // whether a fresh driver was sent into the window
 	tried    bool      // whether enough of them, to sell all units, asked for the lock
@@ -52,6 +52,7 @@ func (s *strike) awaitReplies(ctx context.Context) error {
 	began, co := time.Now(), s.contention()
 	within := co.contendFor() + s.in.leases(s.in.fault.RepliesBy) - s.in.delayOfReply()
 	err := until(ctx, within, func() (bool, error) {
+		counted := time.Now()
 		asked, err := s.holds.countAcquires(ctx, s.contests) // before the read of the ledger, which shows that no driver had written by then
 		claimed := s.in.claimed(ctx, s.contests)
 		err = errors.Join(err, co.gate().free(ctx, claimed), s.holds.noteNextCalls(ctx, s.contests))
@@ -61,7 +62,7 @@ func (s *strike) awaitReplies(ctx context.Context) error {
 				continue
 			}
 			c.window.sold = c.window.sold || c.contenderFreed || s.in.atLeastUnits(c.contenders, claimed)
-			co.watchWindow(c, asked[c])
+			co.watchWindow(c, asked[c], counted)
 			co.sendIntoWindow(c)
 		}
 		waited, ready := time.Since(began), every(s.contests, func(c *contest) bool {
@@ -103,11 +104,11 @@ func (t trail) acquires(c control.Call) bool {
 		(t.release == nil || c.Phase != t.release.Phase)
 }
 
-// watchWindow records what other drivers have done in the window. asked is how many calls for the lock they have made.
-// The affected driver has not written yet.
-func (s contention) watchWindow(c *contest, asked int) {
+// watchWindow records what other drivers have done in the window. asked is how many calls for the lock they had made at the
+// time counted. The affected driver has not written yet. Once the delay has ended, only the ledger can show this.
+func (s contention) watchWindow(c *contest, asked int, counted time.Time) {
 	w := &c.window
-	if time.Since(c.contendedSince) <= s.in.lease() {
+	if counted.Sub(c.contendedSince) <= s.in.lease() || !w.closedAt.IsZero() && !(s.in.w.ledger && s.in.traits.liveLedger) {
 		return
 	}
 	if !w.opened {

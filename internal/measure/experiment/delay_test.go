@@ -288,3 +288,30 @@ func TestRenewalsOfALateDriver(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowAfterTheDelay checks that a driver who passes after the end of the delay counts only if the ledger shows that the
+// affected driver had not written by then. A call from before the window does not count as a try.
+func TestWindowAfterTheDelay(t *testing.T) {
+	const lease = time.Second
+	for _, tt := range []struct {
+		counted       time.Duration // when the calls were counted
+		closed, reads bool          // whether the delay has ended, and whether the ledger can be read
+		want          bool
+	}{
+		{counted: lease * 9 / 8, want: true},
+		{counted: lease * 9 / 8, closed: true},
+		{counted: lease * 9 / 8, closed: true, reads: true, want: true},
+		{counted: lease * 7 / 8, reads: true},
+	} {
+		in, c := late(t, lease, nil)
+		in.w.ledger, in.traits.liveLedger = tt.reads, tt.reads
+		c.contendedSince = time.Now().Add(-2 * lease)
+		if c.othersPassed = true; tt.closed {
+			c.window.closedAt = time.Now()
+		}
+		newStrike(in, c).contention().watchWindow(c, 1, c.contendedSince.Add(tt.counted))
+		if c.window.passed != tt.want || c.window.opened != tt.want {
+			t.Errorf("%+v: %+v", tt, c.window)
+		}
+	}
+}
