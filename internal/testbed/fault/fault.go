@@ -43,8 +43,8 @@ type Fault struct {
 	// HoldContenders means that the contenders must not write before the affected driver has
 	// written.
 	HoldContenders bool
-	// RepliesBy is the time, in leases, after which a delayed reply reaches a user's service at the
-	// latest. The reply is delayed so long if no other driver has got past the lock before.
+	// RepliesBy is the longest delay of a reply to a user's service, in leases. The delay lasts this
+	// long only if no other driver gets past the lock before.
 	RepliesBy float64
 	// RepliesAfter is the time, in leases, after which the first delayed reply arrives. It is 0 if the
 	// fault delays no replies.
