@@ -30,7 +30,7 @@ type notifier struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	running sync.WaitGroup
+	running tasks
 	changed chan struct{} // signals that pending is not empty
 
 	mu       sync.Mutex // never held while waiting

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +61,7 @@ type redlockLocker struct {
 	queue    keyedMutex
 	silence  atomic.Pointer[error] // the error of the last attempt; nil unless too few nodes responded to it
 	renewers renewers
-	asking   sync.WaitGroup
+	asking   tasks
 }
 
 // newRedlock returns a Locker for the nodes in env. It returns an error if there are fewer than

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +31,8 @@ var errSilent = errors.New("this node had not answered when a majority of the ot
 // such a quorum.
 type question struct {
 	decide  bool
-	running *sync.WaitGroup // the calls that have not returned
-	yes, no atomic.Int32    // how many more answers of this kind end the question; if decide is false, a no counts as a yes
+	running *tasks       // the calls that have not returned
+	yes, no atomic.Int32 // how many more answers of this kind end the question; if decide is false, a no counts as a yes
 	enough  chan struct{}
 }
 

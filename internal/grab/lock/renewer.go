@@ -131,7 +131,7 @@ func (r *renewer) extend(end time.Time, gone bool) bool {
 
 // renewers contains the active renewers of one Locker. The zero value is ready to use.
 type renewers struct {
-	running sync.WaitGroup
+	running tasks
 	mu      sync.Mutex
 	live    map[*renewer]struct{}
 }

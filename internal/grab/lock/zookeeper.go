@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,7 +77,7 @@ type zkLocker struct {
 	session  *ZooKeeperSession
 	expiries atomic.Int64 // the number of expired sessions
 	renewers renewers
-	sweeping sync.WaitGroup
+	sweeping tasks
 	ctx      context.Context // ends when the locker is closed
 	cancel   context.CancelFunc
 }

@@ -74,7 +74,7 @@ type ZooKeeperSession struct {
 	lease   atomic.Int64    // the timeout that the server granted
 	silent  atomic.Bool     // makes the connection drop all writes
 	ended   <-chan zk.Event // closed when the client has stopped
-	calls   sync.WaitGroup
+	calls   tasks
 }
 
 // Connect starts a session and waits until a server accepts it. If the session expires later, the
