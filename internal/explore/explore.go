@@ -317,9 +317,9 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		r.Verdict, r.Complete, r.Reason, err = catalog.Unknown, false, err.Error(), nil
 	}
 	// The schedules report a known mistake only as a violation of answers-agree.
-	if known := workers[0].knownMistake(); known != "" && len(r.Failures) == 0 && !slices.Contains(cfg.Properties, catalog.AnswersAgree) {
+	if known := workers[0].knownMistake(); known != "" && len(r.Failures) == 0 && !slices.Contains(cfg.Properties, sim.MistakeProperty) {
 		r.Verdict, r.Complete = catalog.Unknown, false
-		r.Reason = fmt.Sprintf("the lock has a mistake that needs no schedule: %s: correct it, or add %s to the properties", known, catalog.AnswersAgree)
+		r.Reason = fmt.Sprintf("the lock has a mistake that needs no schedule: %s: correct it, or add %s to the properties", known, sim.MistakeProperty)
 	}
 	if r.Verdict == catalog.Unknown && r.Reason == TimeOver {
 		r.Expected = "" // the search had too little time for a comparison with the expected verdict

@@ -158,7 +158,7 @@ func ReplayBy(ctx context.Context, bubble Bubble, command []string, sched schedu
 		return Result{}, err
 	}
 	began := time.Now()
-	if sched.Property == catalog.AnswersAgree { // the guard may have caused this, as in SearchPortfolio
+	if sched.Property == sim.MistakeProperty { // the guard may have caused this, as in SearchPortfolio
 		if cfg.Mistake, err = checkGuard(ctx, set.Guard); err != nil {
 			return Result{}, err
 		}

@@ -19,6 +19,10 @@ import (
 	"grablab/internal/tap"
 )
 
+// MistakeProperty is the property that every schedule breaks if the lock or its guard has a mistake that needs
+// no schedule.
+const MistakeProperty = catalog.AnswersAgree
+
 // findings contains the violations that an execution has shown so far.
 type findings struct {
 	causes *causes
@@ -69,7 +73,7 @@ func (o *oracle) judge() {
 		}
 	}
 	if known := o.cluster.KnownMistake(); known != "" {
-		o.findings.record(catalog.AnswersAgree, 0, "%s", known)
+		o.findings.record(MistakeProperty, 0, "%s", known)
 	}
 	for _, a := range o.world.actors {
 		if !o.causes.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(o.cluster.nodes)) {

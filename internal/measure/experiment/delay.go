@@ -132,11 +132,11 @@ func (s contention) sendIntoWindow(c *contest) {
 	}
 }
 
-// competed reports whether enough drivers have competed for the order, so that one win too many was possible. If the
-// fault delays a reply to a user's service beyond the lease, a driver must have got past the lock before the reply, or
-// must have been refused at this time. A refusal proves nothing if the affected driver has written. The lock may then live
-// longer than the lease, or the refused driver may have met another one with the lock. If other drivers have sold the order
-// before the reply, the affected driver may only have found it taken. It must then have sent its write.
+// competed reports whether enough drivers have competed for the order, so that one win too many was possible. The fault
+// may delay a reply to a user's service beyond the lease. A driver must then have got past the lock before the reply, or
+// must have been refused at this time. A refusal proves nothing if the affected driver has written. The lock may then
+// live longer than the lease, or the refused driver may have met another one with the lock. If other drivers have sold
+// the order before the reply, the affected driver may only have found it taken. It must then have sent its write.
 func (j judgement) competed(c *contest) bool {
 	in := j.in
 	switch {
