@@ -89,7 +89,7 @@ func (j judgement) whyMissed() string {
 // verdict.
 func (j judgement) howToCompete() string {
 	switch {
-	case j.in.trail.service == nil:
+	case j.in.trail.service == nil, j.in.w.cfg.Target.NoExpiry, !j.in.outlasts():
 		return ""
 	case j.in.w.cfg.setsTTL():
 		return ". Test this fault by itself with a longer -ttl, so that drivers have more time"
