@@ -81,7 +81,7 @@ func Marked(variable string) (pids []int) {
 			continue
 		}
 		environment, _ := os.ReadFile("/proc/" + p.Name() + "/environ") // fails if the process has ended, or belongs to another user
-		if strings.Contains("\x00"+string(environment), "\x00"+variable+"\x00") {
+		if strings.Contains("\x00"+string(environment)+"\x00", "\x00"+variable+"\x00") {
 			pids = append(pids, pid)
 		}
 	}

@@ -246,27 +246,17 @@ func children(dir string) (map[int]string, error) {
 }
 
 const (
-	termTimeout = time.Second           // how long an instance may take to release its locks
-	killTimeout = 5 * time.Second       // how long a slow disk may delay a process's exit
-	forkTime    = 20 * time.Millisecond // after this time, a process that was being forked has its environment
+	termTimeout = time.Second     // how long an instance may take to release its locks
+	killTimeout = 5 * time.Second // how long a slow disk may delay a process's exit
 )
 
 // markOf returns the environment variable by which the reaper recognizes the processes of a run. It
 // recognizes them even if they have left the process group in which they were started.
 func markOf(dir string) string { return "GRABLAB_STACK=" + dir }
 
-func anyMarked(dir string) bool { return len(proc.Marked(markOf(dir))) > 0 }
-
 // endAll ends process groups, and the other processes of the run in dir, with SIGTERM, and then with SIGKILL if
-// necessary. Usually there are none, because the parent has ended them all. One search can miss a process that
-// is being forked, or whose parent ends during the search, so only two searches show that none is left.
+// necessary. It searches for processes several times, because one search can miss a process that is being started.
 func endAll(watched map[int]string, dir string) error {
-	if len(watched) == 0 && !anyMarked(dir) {
-		time.Sleep(forkTime)
-		if !anyMarked(dir) {
-			return nil
-		}
-	}
 	signalAll(watched, dir, syscall.SIGTERM)
 	signalAll(watched, dir, syscall.SIGCONT) // a stopped process cannot end
 	awaitEnd(watched, dir, termTimeout)
