@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 )
 
@@ -38,7 +37,7 @@ func (x *execution) whileHeld(as string, check func(lock.Locker, lock.Lease) (wr
 		return false // in the first round, every schedule will show that
 	}
 	defer locker.Close()
-	lease, err := locker.Acquire(context.Background(), x.key())
+	lease, err := locker.Acquire(context.Background(), x.cluster.key())
 	if err != nil {
 		return false
 	}
@@ -48,8 +47,6 @@ func (x *execution) whileHeld(as string, check func(lock.Locker, lock.Lease) (wr
 	}
 	return true
 }
-
-func (x *execution) key() string { return grab.Key(x.cluster.Strategy.Name, theOrder) }
 
 // closingLocker returns a new locker. Its tokens and its node are named after name.
 func (x *execution) closingLocker(name string, wait time.Duration) (lock.Locker, error) {
@@ -73,7 +70,7 @@ func (x *execution) closeWhileAwaited() (wrong string) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := locker.Acquire(context.Background(), x.key())
+		_, err := locker.Acquire(context.Background(), x.cluster.key())
 		ended <- err
 	}()
 	time.Sleep(wait / 2)
@@ -111,7 +108,7 @@ func (x *execution) closeWhileHeld(locker lock.Locker, lease lock.Lease) (wrong 
 		return fmt.Sprintf("Close took %s", took)
 	}
 	x.world.timePassed()
-	stored := func() bool { return x.world.stores(lease.Token()) || slices.Contains(x.storedKeys(), x.key()) }
+	stored := func() bool { return x.world.stores(lease.Token()) || slices.Contains(x.storedKeys(), x.cluster.key()) }
 	switch {
 	case lease.Lost() != nil && lock.IsClosed(lease.Lost()):
 		return "the holder was told that it had lost its lease"
@@ -147,7 +144,7 @@ func (x *execution) storedKeys() []string {
 func (x *execution) listeners() (n int) {
 	for _, node := range x.cluster.nodes {
 		if s, ok := node.lockServer.(notifier); ok {
-			n += s.listeners(x.key())
+			n += s.listeners(x.cluster.key())
 		}
 	}
 	return n

@@ -141,6 +141,9 @@ func New(bubble Bubble, set Setting) (*Cluster, error) {
 	return c, nil
 }
 
+// key returns the name of the lock that all drivers want.
+func (c *Cluster) key() string { return grab.Key(c.Strategy.Name, theOrder) }
+
 // KnownMistake returns the mistakes that were found before the first schedule, or "". Every schedule reports them
 // as a violation of answers-agree.
 func (c *Cluster) KnownMistake() string {
@@ -361,7 +364,7 @@ func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)
 	ctx := context.Background()
 	var lease lock.Lease
 	unlessExited(func() {
-		lease, err = l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(x.cluster.Strategy.Name, theOrder))
+		lease, err = l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), x.cluster.key())
 	})
 	if err != nil {
 		return fmt.Errorf("sim: %s %w: %w", x.cluster.Strategy.Name, errNotTaken, err)

@@ -74,7 +74,7 @@ func (o *endOracle) judgeListeners() {
 	if n := o.world.db.Sessions(); n > 0 {
 		o.findings.record(catalog.NoResidue, 0, "all drivers are done, but the database still has %s", catalog.Plural(n, "session", "sessions"))
 	}
-	key := grab.Key(o.cluster.Strategy.Name, theOrder)
+	key := o.cluster.key()
 	for _, n := range o.cluster.nodes {
 		if s, ok := n.lockServer.(notifier); ok && s.listeners(key) > 0 {
 			o.findings.record(catalog.NoResidue, 0, "all drivers are done, but %s still notifies a client of changes to the lock", n.name)
